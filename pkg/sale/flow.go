@@ -1,0 +1,50 @@
+package sale
+
+import "time"
+
+// FlowKind is why a stock changed.
+type FlowKind string
+
+// The kinds of a flow. Grabs and downward adjustments take, the rest give.
+const (
+	FlowGrab   FlowKind = "grab"
+	FlowCancel FlowKind = "cancel"
+	FlowExpire FlowKind = "expire"
+	FlowReturn FlowKind = "return"
+	FlowAdjust FlowKind = "adjust"
+)
+
+// Flow is one line of the append-only stock log. Per SKU the lines chain:
+// each Before equals the After of the line before it.
+type Flow struct {
+	Seq    int64    `json:"seq"` // grows with every line of the ledger; the page cursor
+	SaleID string   `json:"sale_id"`
+	SKU    string   `json:"sku"`
+	Kind   FlowKind `json:"kind"`
+	// Ref names the cause, unique per (SKU, Kind): the order id for a grab,
+	// cancel or expire; the return id; the adjustment's id.
+	Ref     string `json:"ref"`
+	OrderID string `json:"order_id,omitempty"`
+	User    string `json:"user,omitempty"`
+	// Before, Step and After are of the remaining units. For unlimited stock
+	// they count from zero downwards.
+	Before int64     `json:"before"`
+	Step   int64     `json:"step"`
+	After  int64     `json:"after"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Giveback is stock that came back: one decision of the ledger, to be applied
+// in Redis exactly once.
+type Giveback struct {
+	// ID is unique in the sale: kind and reference, e.g. "cancel:ORDER".
+	ID      string
+	SaleID  string
+	OrderID string // empty for an adjustment
+	User    string // empty for an adjustment
+	Lines   []Line
+}
+
+// GivebackID is the one way to name a giveback.
+func GivebackID(kind FlowKind, ref string) string { return string(kind) + ":" + ref }
