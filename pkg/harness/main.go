@@ -1,0 +1,50 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// mainRuns tells whether the tests run under Main, which stops what they share.
+var mainRuns atomic.Bool
+
+// Main is for TestMain: it runs the tests, kills every child they left, removes the temporary folders, and
+// fails a successful run that left goroutines behind. It does not return.
+func Main(m *testing.M, options ...goleak.Option) {
+	os.Exit(runTests(m, options))
+}
+
+func runTests(m *testing.M, options []goleak.Option) int {
+	mainRuns.Store(true)
+	code := runThenCleanUp(m)
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(options...); err != nil {
+		fmt.Fprintf(os.Stderr, "goroutines left after all tests passed: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// runThenCleanUp cleans up in a defer so that a panic on this goroutine leaves nothing behind either.
+func runThenCleanUp(m *testing.M) int {
+	defer removeRunFolder()
+	defer stopLauncher()
+	defer killAllChildren()
+	return m.Run()
+}
+
+// NoLeaks fails the test when it ends with goroutines that it did not begin with. Call it first: it then
+// looks last, after everything registered later with t.Cleanup has been closed. The goroutines of the
+// harness itself do not count. It is not for parallel tests: they see each other's goroutines.
+func NoLeaks(t testing.TB) {
+	t.Helper()
+	startLauncher()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
