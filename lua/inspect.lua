@@ -1,0 +1,24 @@
+-- inspect: tells whether the state of a sale is trusted; changes nothing.
+--
+-- KEYS[1] doorbuster:{SALE}:meta
+-- KEYS[2] doorbuster:{SALE}:buyers
+-- KEYS[3] doorbuster:{SALE}:bought
+-- KEYS[4] doorbuster:{SALE}:grants
+-- KEYS[5] doorbuster:{SALE}:applied
+-- KEYS[6..] doorbuster:{SALE}:stock:SKU, one per item
+--
+-- Returns {'distrusted', REASON} (see fence.lua), or
+-- {'ok', gen, fence, buyers, grants, applied, remaining}: sizes of the keys and
+-- the units left per stock key, -1 is unlimited.
+local meta, buyers, bought, grants, applied = unpack(KEYS, 1, 5)
+local first_stock = 6
+
+local reason, m = distrust(meta, buyers, bought, grants, applied)
+if reason then return { 'distrusted', reason } end
+local remaining = {}
+for k = first_stock, #KEYS do
+  local left = tonumber(redis.call('GET', KEYS[k]))
+  if not left then return { 'distrusted', 'damaged' } end
+  remaining[#remaining + 1] = left
+end
+return { 'ok', m.gen, m.fence, m.buyers, m.grants, m.applied, remaining }

@@ -1,0 +1,44 @@
+-- restore: makes a rebuilt state the sale's state, in one step. The rebuilt
+-- state stands in temporary keys; a temporary key that would be empty does not
+-- exist.
+--
+-- KEYS[1] doorbuster:{SALE}:meta
+-- KEYS[2], KEYS[3], ... pairs of a live key and its temporary key
+--         doorbuster:{SALE}:tmp:TOKEN:NAME, in this order: buyers, bought, grants,
+--         applied, then the stock:SKU of every item
+--
+-- ARGV[1] generation
+-- ARGV[2] stream sequence of the fence that began it
+-- ARGV[3] number of buyers
+-- ARGV[4] number of grants
+-- ARGV[5] number of applied givebacks
+--
+-- Returns
+--   {'restored'}
+--   {'distrusted', 'moved'}       this server changed its role since the era was minted
+--   {'older', GENERATION}         the sale already has a later generation
+--   {'incomplete', KEY}           a temporary key is missing or has another size
+local meta = KEYS[1]
+local gen, fence, buyers, grants, applied = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+
+if moved() then return { 'distrusted', 'moved' } end
+local present = tonumber(redis.call('HGET', meta, 'gen') or 0)
+if present > tonumber(gen) then return { 'older', tostring(present) } end
+
+local sizes = { { 'SCARD', buyers }, { 'HLEN', buyers }, { 'HLEN', grants }, { 'HLEN', applied } }
+for k = 3, #KEYS, 2 do
+  local size = sizes[(k - 1) / 2]
+  local has = size and redis.call(size[1], KEYS[k]) or redis.call('EXISTS', KEYS[k])
+  if has ~= (size and size[2] or 1) then return { 'incomplete', KEYS[k] } end
+end
+
+for k = 2, #KEYS, 2 do
+  redis.call('UNLINK', KEYS[k])
+  if redis.call('EXISTS', KEYS[k + 1]) == 1 then
+    redis.call('RENAME', KEYS[k + 1], KEYS[k])
+    redis.call('PERSIST', KEYS[k])
+  end
+end
+redis.call('DEL', meta)
+redis.call('HSET', meta, 'era', ERA, 'gen', gen, 'fence', fence, 'buyers', buyers, 'grants', grants, 'applied', applied)
+return { 'restored' }

@@ -1,0 +1,29 @@
+-- trim: takes batches off the old end of an outbox. It sells nothing, so it
+-- carries no era.
+--
+-- KEYS[1] doorbuster:{SALE}:outbox:PROCESS
+-- KEYS[2] doorbuster:{SALE}:outboxes
+--
+-- ARGV[1] the process
+-- ARGV[2] number of the last batch to take off, with all before it
+-- ARGV[3] number of the last batch that is in the stream with all before it,
+--         '' to leave that as it is (the batches were fenced out)
+-- ARGV[4] '1' also forgets the process when its outbox is then empty
+--
+-- Returns how many batches are left.
+local outbox, outboxes = KEYS[1], KEYS[2]
+local process, through, acked, forget = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+
+while true do
+  local oldest = redis.call('LINDEX', outbox, -1)
+  if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > through then break end
+  redis.call('RPOP', outbox)
+end
+local left = redis.call('LLEN', outbox)
+if left == 0 and forget == '1' then
+  redis.call('HDEL', outboxes, process)
+elseif acked ~= '' then
+  local known = tonumber(redis.call('HGET', outboxes, process) or 0)
+  if tonumber(acked) > known then redis.call('HSET', outboxes, process, acked) end
+end
+return left

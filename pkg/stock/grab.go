@@ -1,0 +1,275 @@
+package stock
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/doorbuster/doorbuster/lua"
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+// Ask is one grab of a batch.
+type Ask struct {
+	Grant *sale.Grant
+	// Record is the grant as sale.AppendGrant writes it.
+	Record []byte
+}
+
+// Batch is what one call of grab.lua decides.
+type Batch struct {
+	SaleID  string
+	PerUser int64  // most units a user may hold, 0 is no limit
+	Process string // the calling process
+	Number  uint64 // counts the process's batches of this sale from 1
+	// Acked is the last batch that is in the stream with all before it.
+	Acked uint64
+	Asks  []Ask // at most MaxAsks
+}
+
+// MaxAsks bounds a batch: Lua can't unpack much more than 7,000 values.
+const MaxAsks = 1000
+
+// Code is grab.lua's answer to one ask.
+type Code byte
+
+// The codes of grab.lua.
+const (
+	CodeWon            Code = 'W'
+	CodeReplayed       Code = 'R'
+	CodeAlreadyGrabbed Code = 'A'
+	CodeLimit          Code = 'L'
+	CodeSoldOut        Code = 'S'
+)
+
+// Answer is what grab.lua decided about one ask.
+type Answer struct {
+	Code    Code
+	Replay  Stored // CodeReplayed
+	OrderID string // CodeAlreadyGrabbed: the user's last order
+	Held    int64  // CodeLimit: units the user holds
+	SKU     string // CodeSoldOut: the first item that is short
+}
+
+// Decision is the answer to a batch.
+type Decision struct {
+	Head    sale.BatchHead
+	Grants  int64 // how many grants the sale has now
+	Answers []Answer
+	// Remaining is the units left per SKU the batch named, -1 is unlimited.
+	Remaining map[string]int64
+	// Body is the batch as it stands on the outbox; nil when nobody won and
+	// nothing was replayed in its own generation.
+	Body []byte
+}
+
+// Stored is a grant as Redis keeps it.
+type Stored struct {
+	Generation int64 // 0 when it was restored: durable by construction
+	Process    string
+	Number     uint64 // of the batch it was made in
+	Record     []byte // see sale.AppendGrant
+}
+
+// Grab decides a batch. An error that is not a *NotLoaded leaves open whether the
+// batch was decided: the same asks may be asked again, and those that had won
+// come back replayed.
+func (s *Store) Grab(ctx context.Context, b Batch) (Decision, error) {
+	skus, args := b.arguments()
+	keys := KeysOf(b.SaleID)
+	all := append(keys.core(), keys.Outboxes(), keys.Outbox(b.Process))
+	for _, sku := range skus {
+		all = append(all, keys.Stock(sku))
+	}
+	reply, err := s.call(ctx, b.SaleID, func(l lua.Scripts) lua.Script { return l.Grab }, all, args)
+	if err != nil {
+		return Decision{}, err
+	}
+	d, err := b.decision(reply, skus)
+	if err != nil {
+		return Decision{}, fmt.Errorf("grab of sale %s: %w", b.SaleID, err)
+	}
+	return d, nil
+}
+
+// arguments returns the SKUs the batch names, in the order of their stock
+// keys, and ARGV.
+func (b *Batch) arguments() (skus []string, args []any) {
+	index := make(map[string]int, 4)
+	args = make([]any, 0, 4+4*len(b.Asks))
+	args = append(args, b.PerUser, b.Process, b.Number, b.Acked)
+	var text []byte
+	for i := range b.Asks {
+		text = text[:0]
+		for _, l := range b.Asks[i].Grant.Lines {
+			at, ok := index[l.SKU]
+			if !ok {
+				skus = append(skus, l.SKU)
+				at = len(skus)
+				index[l.SKU] = at
+			}
+			text = strconv.AppendInt(text, int64(at), 10)
+			text = append(text, ':')
+			text = strconv.AppendInt(text, l.Quantity, 10)
+			text = append(text, ',')
+		}
+		g := b.Asks[i].Grant
+		args = append(args, g.User, g.OrderID, string(text), b.Asks[i].Record)
+	}
+	return skus, args
+}
+
+func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
+	gen, err := numberAt(reply, 1)
+	if err != nil {
+		return Decision{}, err
+	}
+	fence, err := numberAt(reply, 2)
+	if err != nil {
+		return Decision{}, err
+	}
+	grants, err := intAt(reply, 3)
+	if err != nil {
+		return Decision{}, err
+	}
+	codes, err := textAt(reply, 4)
+	if err != nil {
+		return Decision{}, err
+	}
+	details, err := listAt(reply, 5)
+	if err != nil {
+		return Decision{}, err
+	}
+	remaining, err := remainingAt(reply, 6, skus)
+	if err != nil {
+		return Decision{}, err
+	}
+	d := Decision{
+		Head:   sale.BatchHead{Generation: gen, Fence: uint64(fence), Number: b.Number, Process: b.Process},
+		Grants: grants, Remaining: remaining,
+	}
+	if d.Answers, err = answers(codes, details, skus); err != nil {
+		return Decision{}, err
+	}
+	if len(d.Answers) != len(b.Asks) {
+		return Decision{}, fmt.Errorf("%d answers to %d grabs", len(d.Answers), len(b.Asks))
+	}
+	d.Body = b.body(&d)
+	return d, nil
+}
+
+// answers pairs each code with its detail.
+func answers(codes string, details []any, skus []string) ([]Answer, error) {
+	out := make([]Answer, len(codes))
+	next := 0
+	for i := range codes {
+		a := &out[i]
+		a.Code = Code(codes[i])
+		var err error
+		switch a.Code {
+		case CodeWon:
+			continue
+		case CodeReplayed:
+			var text string
+			if text, err = textAt(details, next); err == nil {
+				a.Replay, err = parseStored(text)
+			}
+		case CodeAlreadyGrabbed:
+			a.OrderID, err = textAt(details, next)
+		case CodeLimit:
+			a.Held, err = intAt(details, next)
+		case CodeSoldOut:
+			var at int64
+			if at, err = intAt(details, next); err == nil && (at < 1 || int(at) > len(skus)) {
+				err = fmt.Errorf("no SKU at %d", at)
+			}
+			if err == nil {
+				a.SKU = skus[at-1]
+			}
+		default:
+			err = fmt.Errorf("unknown code %q", codes[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+		next++
+	}
+	return out, nil
+}
+
+// body puts the batch together the way grab.lua does: winners in order, then
+// what was replayed in this generation, each order once.
+func (b *Batch) body(d *Decision) []byte {
+	var winners, replayed [][]byte
+	seen := make(map[string]bool)
+	for i := range d.Answers {
+		id := b.Asks[i].Grant.OrderID
+		switch a := &d.Answers[i]; {
+		case a.Code == CodeWon:
+			winners = append(winners, b.Asks[i].Record)
+			seen[id] = true
+		case a.Code == CodeReplayed && a.Replay.Generation == d.Head.Generation && !seen[id]:
+			replayed = append(replayed, a.Replay.Record)
+			seen[id] = true
+		}
+	}
+	if len(winners)+len(replayed) == 0 {
+		return nil
+	}
+	body := sale.AppendHead(nil, d.Head)
+	body = append(body, bytes.Join(winners, nil)...)
+	return append(body, bytes.Join(replayed, nil)...)
+}
+
+// parseStored reads "GEN PROCESS NUMBER\n" + record.
+func parseStored(text string) (Stored, error) {
+	head, record, ok := strings.Cut(text, "\n")
+	f := strings.Split(head, " ")
+	if !ok || len(f) != 3 {
+		return Stored{}, fmt.Errorf("stored grant %q: bad head", head)
+	}
+	gen, err := strconv.ParseInt(f[0], 10, 64)
+	if err != nil {
+		return Stored{}, fmt.Errorf("stored grant: generation: %w", err)
+	}
+	number, err := strconv.ParseUint(f[2], 10, 64)
+	if err != nil {
+		return Stored{}, fmt.Errorf("stored grant: number: %w", err)
+	}
+	return Stored{Generation: gen, Process: f[1], Number: number, Record: []byte(record)}, nil
+}
+
+// restoredHead is the head of a stored grant that a restore wrote.
+const restoredHead = "0 - 0\n"
+
+// numberAt reads a number that Redis keeps as text.
+func numberAt(reply []any, i int) (int64, error) {
+	text, err := textAt(reply, i)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("script answer: %w", err)
+	}
+	return n, nil
+}
+
+func remainingAt(reply []any, i int, skus []string) (map[string]int64, error) {
+	list, err := listAt(reply, i)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != len(skus) {
+		return nil, fmt.Errorf("%d remaining counts for %d SKUs", len(list), len(skus))
+	}
+	remaining := make(map[string]int64, len(skus))
+	for k, sku := range skus {
+		if remaining[sku], err = intAt(list, k); err != nil {
+			return nil, err
+		}
+	}
+	return remaining, nil
+}

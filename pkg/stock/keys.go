@@ -1,0 +1,48 @@
+package stock
+
+// All keys of a sale carry the hash tag {SALE}, so that a sale lives on one
+// shard of a Redis Cluster. No other file builds a key.
+const prefix = "doorbuster:"
+
+// Keys builds the keys of one sale.
+type Keys struct {
+	base string
+}
+
+// KeysOf returns the key builder of a sale.
+func KeysOf(saleID string) Keys { return Keys{base: prefix + "{" + saleID + "}:"} }
+
+// Meta is a hash: era, gen, fence, and the sizes buyers, grants, applied.
+func (k Keys) Meta() string { return k.base + "meta" }
+
+// Stock is a string: the remaining units of an item, -1 is unlimited.
+func (k Keys) Stock(sku string) string { return k.base + "stock:" + sku }
+
+// Buyers is a set: users who hold at least one unit.
+func (k Keys) Buyers() string { return k.base + "buyers" }
+
+// Bought is a hash: user -> "UNITS ORDER_ID".
+func (k Keys) Bought() string { return k.base + "bought" }
+
+// Grants is a hash: order id -> "GEN PROCESS NUMBER\n" + record.
+func (k Keys) Grants() string { return k.base + "grants" }
+
+// Applied is a hash: giveback id -> units.
+func (k Keys) Applied() string { return k.base + "applied" }
+
+// Outboxes is a hash: process -> number of its last batch known to be in the stream.
+func (k Keys) Outboxes() string { return k.base + "outboxes" }
+
+// Outbox is a list: the batches of one grab process, newest first.
+func (k Keys) Outbox(process string) string { return k.base + "outbox:" + process }
+
+// temporary returns the builder of the keys a restore is prepared in.
+func (k Keys) temporary(token string) Keys { return Keys{base: k.base + "tmp:" + token + ":"} }
+
+// core lists the keys that every fenced script starts with.
+func (k Keys) core() []string {
+	return []string{k.Meta(), k.Buyers(), k.Bought(), k.Grants(), k.Applied()}
+}
+
+// ProcessLease is a string with a TTL: it exists while the grab process lives.
+func ProcessLease(process string) string { return prefix + "process:" + process }

@@ -1,0 +1,186 @@
+package stock
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/doorbuster/doorbuster/lua"
+	"github.com/redis/go-redis/v9"
+)
+
+// temporaryTTL is how long an abandoned restore keeps its memory.
+const temporaryTTL = time.Hour
+
+// Restore prepares the rebuilt state of one sale in temporary keys and makes
+// it the sale's state in one step. It is not safe for concurrent use.
+type Restore struct {
+	store   *Store
+	saleID  string
+	live    Keys
+	tmp     Keys
+	chunk   int
+	pending map[string][]any // key -> values not yet sent
+	count   struct{ buyers, grants, applied int64 }
+}
+
+// BeginRestore starts a restore that sends chunk entries at a time.
+func (s *Store) BeginRestore(saleID string, chunk int) *Restore {
+	live := KeysOf(saleID)
+	return &Restore{
+		store: s, saleID: saleID, live: live, tmp: live.temporary(rand.Text()), chunk: chunk,
+		pending: make(map[string][]any),
+	}
+}
+
+// Grant adds a grant; record is as sale.AppendGrant writes it. Each order id
+// may be added once.
+func (r *Restore) Grant(ctx context.Context, orderID string, record []byte) error {
+	r.count.grants++
+	return r.add(ctx, r.tmp.Grants(), orderID, restoredHead+string(record))
+}
+
+// Buyer adds a user who holds units, with the user's last order. Each user may
+// be added once.
+func (r *Restore) Buyer(ctx context.Context, user string, units int64, orderID string) error {
+	r.count.buyers++
+	if err := r.add(ctx, r.tmp.Buyers(), user); err != nil {
+		return err
+	}
+	return r.add(ctx, r.tmp.Bought(), user, strconv.FormatInt(units, 10)+" "+orderID)
+}
+
+// Giveback adds a giveback that the rebuilt counts already contain. Each id
+// may be added once.
+func (r *Restore) Giveback(ctx context.Context, id string, units int64) error {
+	r.count.applied++
+	return r.add(ctx, r.tmp.Applied(), id, units)
+}
+
+func (r *Restore) add(ctx context.Context, key string, values ...any) error {
+	r.pending[key] = append(r.pending[key], values...)
+	if len(r.pending[key]) >= r.chunk*len(values) {
+		return r.flush(ctx)
+	}
+	return nil
+}
+
+func (r *Restore) flush(ctx context.Context) error {
+	sent := false
+	for _, values := range r.pending {
+		sent = sent || len(values) > 0
+	}
+	if !sent {
+		return nil
+	}
+	return r.store.pipeline(ctx, "write rebuilt state of sale "+r.saleID, func(p redis.Pipeliner) {
+		for key, values := range r.pending {
+			if len(values) == 0 {
+				continue
+			}
+			if key == r.tmp.Buyers() {
+				p.SAdd(ctx, key, values...)
+			} else {
+				p.HSet(ctx, key, values...)
+			}
+			p.Expire(ctx, key, temporaryTTL)
+			r.pending[key] = values[:0]
+		}
+	})
+}
+
+// Target names the era and generation a restore begins.
+type Target struct {
+	Era        lua.Era
+	Generation int64
+	Fence      uint64
+	Remaining  map[string]int64 // per SKU of the sale; -1 is unlimited
+}
+
+// OlderGeneration says that a later reconciler was first.
+type OlderGeneration struct {
+	SaleID           string
+	Present, Refused int64
+}
+
+func (e *OlderGeneration) Error() string {
+	return fmt.Sprintf("sale %s is at generation %d: refused to restore %d", e.SaleID, e.Present, e.Refused)
+}
+
+// Commit switches the sale to the rebuilt state. It answers *NotLoaded when the
+// server is not the one the era was minted on, *OlderGeneration when a later
+// reconciler was first; the sale's state is then untouched.
+func (r *Restore) Commit(ctx context.Context, t Target) error {
+	skus := make([]string, 0, len(t.Remaining))
+	err := r.store.pipeline(ctx, "write rebuilt stock of sale "+r.saleID, func(p redis.Pipeliner) {
+		for sku, left := range t.Remaining {
+			skus = append(skus, sku)
+			p.Set(ctx, r.tmp.Stock(sku), left, temporaryTTL)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.flush(ctx); err != nil {
+		return err
+	}
+	keys := []string{r.live.Meta()}
+	live, tmp := r.live.core()[1:], r.tmp.core()[1:]
+	for i := range live {
+		keys = append(keys, live[i], tmp[i])
+	}
+	for _, sku := range skus {
+		keys = append(keys, r.live.Stock(sku), r.tmp.Stock(sku))
+	}
+	args := []any{t.Generation, t.Fence, r.count.buyers, r.count.grants, r.count.applied}
+	reply, err := r.store.run(ctx, r.saleID, lua.In(t.Era).Restore, keys, args)
+	if err != nil {
+		return fmt.Errorf("restore sale %s: %w", r.saleID, err)
+	}
+	return r.read(reply, t)
+}
+
+func (r *Restore) read(reply []any, t Target) error {
+	status, err := textAt(reply, 0)
+	if err != nil {
+		return err
+	}
+	switch status {
+	case "restored":
+		r.store.eras.Store(r.saleID, t.Era)
+		return nil
+	case "older":
+		present, err := numberAt(reply, 1)
+		if err != nil {
+			return err
+		}
+		return &OlderGeneration{SaleID: r.saleID, Present: present, Refused: t.Generation}
+	case "incomplete":
+		key, _ := textAt(reply, 1)
+		return fmt.Errorf("restore sale %s: temporary key %s is not what was written", r.saleID, key)
+	default:
+		return fmt.Errorf("restore sale %s: unknown code %q", r.saleID, status)
+	}
+}
+
+// Abort frees the temporary keys of a restore that is given up.
+func (r *Restore) Abort(ctx context.Context, skus []string) error {
+	keys := r.tmp.core()
+	for _, sku := range skus {
+		keys = append(keys, r.tmp.Stock(sku))
+	}
+	if err := r.store.redis.Unlink(ctx, keys...).Err(); err != nil {
+		return fmt.Errorf("abort restore of sale %s: %w", r.saleID, err)
+	}
+	return nil
+}
+
+// Close makes the sale not loaded from here on. It may be repeated.
+func (s *Store) Close(ctx context.Context, saleID string) error {
+	if err := s.redis.HDel(ctx, KeysOf(saleID).Meta(), "era").Err(); err != nil {
+		return fmt.Errorf("close sale %s: %w", saleID, err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package stock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/doorbuster/doorbuster/lua"
+	"github.com/redis/go-redis/v9"
+)
+
+// State is what the fence found and the sizes of a sale's keys.
+type State struct {
+	Era        lua.Era
+	Generation int64
+	Fence      uint64
+	Buyers     int64
+	Grants     int64
+	Applied    int64
+	Remaining  map[string]int64 // per SKU asked for, -1 is unlimited
+}
+
+// State returns the sale's state when it is loaded, else *NotLoaded.
+func (s *Store) State(ctx context.Context, saleID string, skus []string) (State, error) {
+	keys := KeysOf(saleID)
+	all := keys.core()
+	for _, sku := range skus {
+		all = append(all, keys.Stock(sku))
+	}
+	reply, err := s.call(ctx, saleID, func(l lua.Scripts) lua.Script { return l.Inspect }, all, nil)
+	if err != nil {
+		return State{}, err
+	}
+	st, err := readState(reply, skus)
+	if err != nil {
+		return State{}, fmt.Errorf("inspect sale %s: %w", saleID, err)
+	}
+	if era, ok := s.eras.Load(saleID); ok {
+		st.Era = era.(lua.Era)
+	}
+	return st, nil
+}
+
+func readState(reply []any, skus []string) (State, error) {
+	gen, err1 := numberAt(reply, 1)
+	fence, err2 := numberAt(reply, 2)
+	buyers, err3 := intAt(reply, 3)
+	grants, err4 := intAt(reply, 4)
+	applied, err5 := intAt(reply, 5)
+	remaining, err6 := remainingAt(reply, 6, skus)
+	st := State{
+		Generation: gen, Fence: uint64(fence), Buyers: buyers, Grants: grants, Applied: applied, Remaining: remaining,
+	}
+	return st, errors.Join(err1, err2, err3, err4, err5, err6)
+}
+
+// Found is where a grant stands.
+type Found struct {
+	Stored
+	// Durable: the grant's batch is known to be in the stream.
+	Durable bool
+}
+
+// Find looks an order's grant up. ok is false when the loaded state has none;
+// *NotLoaded when there is no trusted state to look in.
+func (s *Store) Find(ctx context.Context, saleID, orderID string) (f Found, ok bool, err error) {
+	st, err := s.State(ctx, saleID, nil)
+	if err != nil {
+		return Found{}, false, err
+	}
+	keys := KeysOf(saleID)
+	text, err := s.redis.HGet(ctx, keys.Grants(), orderID).Result()
+	if errors.Is(err, redis.Nil) {
+		return Found{}, false, nil
+	}
+	if err != nil {
+		return Found{}, false, fmt.Errorf("find grant %s: %w", orderID, err)
+	}
+	if f.Stored, err = parseStored(text); err != nil {
+		return Found{}, false, fmt.Errorf("find grant %s: %w", orderID, err)
+	}
+	f.Durable = f.Generation < st.Generation
+	if !f.Durable {
+		acked, err := s.redis.HGet(ctx, keys.Outboxes(), f.Process).Uint64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return Found{}, false, fmt.Errorf("find batch of grant %s: %w", orderID, err)
+		}
+		// A forgotten process has an empty outbox: all of it is in the stream.
+		f.Durable = errors.Is(err, redis.Nil) || acked >= f.Number
+	}
+	return f, true, nil
+}
+
+// Holding is what a user holds in a sale.
+type Holding struct {
+	User    string
+	Units   int64
+	OrderID string // the user's last order
+}
+
+// scanCount is how many entries one scan step asks for.
+const scanCount = 1000
+
+// Grants visits the order id and stored grant of every grant, some perhaps
+// twice when grants are made meanwhile.
+func (s *Store) Grants(ctx context.Context, saleID string, visit func(orderID string, g Stored) error) error {
+	return s.scanHash(ctx, KeysOf(saleID).Grants(), func(field, value string) error {
+		g, err := parseStored(value)
+		if err != nil {
+			return fmt.Errorf("grant %s: %w", field, err)
+		}
+		return visit(field, g)
+	})
+}
+
+// Holdings visits what every buyer holds.
+func (s *Store) Holdings(ctx context.Context, saleID string, visit func(Holding) error) error {
+	return s.scanHash(ctx, KeysOf(saleID).Bought(), func(user, value string) error {
+		units, order, ok := strings.Cut(value, " ")
+		n, err := strconv.ParseInt(units, 10, 64)
+		if !ok || err != nil {
+			return fmt.Errorf("holding of a user %q: bad value", value)
+		}
+		return visit(Holding{User: user, Units: n, OrderID: order})
+	})
+}
+
+// Buyers visits every member of the buyers set.
+func (s *Store) Buyers(ctx context.Context, saleID string, visit func(user string) error) error {
+	iter := s.redis.SScan(ctx, KeysOf(saleID).Buyers(), 0, "", scanCount).Iterator()
+	for iter.Next(ctx) {
+		if err := visit(iter.Val()); err != nil {
+			return err
+		}
+	}
+	return wrapScan(iter.Err(), saleID)
+}
+
+// Givebacks visits every giveback that was applied, with its units.
+func (s *Store) Givebacks(ctx context.Context, saleID string, visit func(id string, units int64) error) error {
+	return s.scanHash(ctx, KeysOf(saleID).Applied(), func(id, value string) error {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("giveback %s: %w", id, err)
+		}
+		return visit(id, n)
+	})
+}
+
+func (s *Store) scanHash(ctx context.Context, key string, visit func(field, value string) error) error {
+	iter := s.redis.HScan(ctx, key, 0, "", scanCount).Iterator()
+	for iter.Next(ctx) {
+		field := iter.Val()
+		if !iter.Next(ctx) {
+			break
+		}
+		if err := visit(field, iter.Val()); err != nil {
+			return err
+		}
+	}
+	return wrapScan(iter.Err(), key)
+}
+
+func wrapScan(err error, key string) error {
+	if err != nil {
+		return fmt.Errorf("scan %s: %w", key, err)
+	}
+	return nil
+}
