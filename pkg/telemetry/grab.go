@@ -1,0 +1,38 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// GrabMetrics are what the grab service counts: doorbuster_grab_*.
+type GrabMetrics struct {
+	Outcomes       Counters             // answers to clients, by outcome
+	BatchSize      prometheus.Histogram // grabs in one call of the selling script
+	ScriptSeconds  prometheus.Histogram // one call of the selling script
+	PublishSeconds prometheus.Histogram // from publishing a batch to its acknowledgement
+	QueueDepth     prometheus.Gauge     // grabs that wait for the script, all sales together
+	InFlight       prometheus.Gauge     // grab requests in the process
+	UnackedBatches prometheus.Gauge     // published and not acknowledged, all sales together
+	Pending        prometheus.Counter   // grants whose batch was not acknowledged in time
+	Replays        prometheus.Counter   // retries answered with the grant they already had
+	NotLoaded      prometheus.Counter   // script calls that found the sale not loaded
+	EraChanges     prometheus.Counter   // times a Redis server turned out to be in another era
+	OrphanBatches  prometheus.Counter   // outboxes' batches published for a process that is gone
+}
+
+// NewGrabMetrics registers the metrics; outcomes are all outcomes a grab can have.
+func NewGrabMetrics(registerer prometheus.Registerer, outcomes []string) *GrabMetrics {
+	s := newStage(registerer, "grab")
+	return &GrabMetrics{
+		Outcomes:       s.counters("outcomes_total", "Answers to grabs by outcome.", "outcome", outcomes),
+		BatchSize:      s.histogram("batch_size", "Grabs in one call of the selling script.", sizeBuckets),
+		ScriptSeconds:  s.histogram("script_seconds", "Time of one call of the selling script.", callBuckets),
+		PublishSeconds: s.histogram("publish_seconds", "Time from publishing a batch to its acknowledgement.", callBuckets),
+		QueueDepth:     s.gauge("queue_depth", "Grabs that wait for the selling script."),
+		InFlight:       s.gauge("in_flight", "Grab requests in the process."),
+		UnackedBatches: s.gauge("unacked_batches", "Batches published and not acknowledged yet."),
+		Pending:        s.counter("pending_total", "Grants whose batch was not acknowledged in time."),
+		Replays:        s.counter("replays_total", "Retries answered with the grant they already had."),
+		NotLoaded:      s.counter("not_loaded_total", "Script calls that found the sale not loaded."),
+		EraChanges:     s.counter("era_changes_total", "Times a Redis server turned out to be in another era."),
+		OrphanBatches:  s.counter("orphan_batches_total", "Batches published for a grab process that is gone."),
+	}
+}

@@ -1,0 +1,128 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of the dependency checks.
+const (
+	checkTimeout = 2 * time.Second // one check
+	checkMaxAge  = time.Second     // life of a result; probes in between do not reach the dependency
+)
+
+// Check asks one dependency whether it can be used. Its error is shown to
+// whoever asks for /readyz: it must hold no secret.
+type Check func(context.Context) error
+
+// Health knows whether the service should get requests. It is ready while every
+// dependency's check succeeds and it is not draining.
+type Health struct {
+	draining atomic.Bool
+
+	mu     sync.Mutex
+	checks []namedCheck
+
+	running sync.Mutex // held while the checks run, so that they run once for many probes
+	last    []CheckResult
+	lastAt  time.Time
+}
+
+type namedCheck struct {
+	name  string
+	check Check
+}
+
+// CheckResult is what was found out about one dependency.
+type CheckResult struct {
+	Name  string `json:"name"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// NewHealth returns a Health without dependencies, which is ready.
+func NewHealth() *Health { return &Health{} }
+
+// Add adds a dependency. Call it before the first probe.
+func (h *Health) Add(name string, check Check) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checks = append(h.checks, namedCheck{name, check})
+}
+
+// Drain makes the service not ready for good: it is about to stop.
+func (h *Health) Drain() { h.draining.Store(true) }
+
+// Ready runs the checks, all at once, unless their last results are fresh enough.
+// The results are in the order of Add.
+func (h *Health) Ready(ctx context.Context) (ready bool, results []CheckResult) {
+	results = h.results(ctx)
+	ready = !h.draining.Load() && !slices.ContainsFunc(results, func(r CheckResult) bool { return !r.OK })
+	return ready, results
+}
+
+func (h *Health) results(ctx context.Context) []CheckResult {
+	h.running.Lock()
+	defer h.running.Unlock()
+	if !h.lastAt.IsZero() && time.Since(h.lastAt) < checkMaxAge {
+		return h.last
+	}
+	h.mu.Lock()
+	checks := slices.Clone(h.checks)
+	h.mu.Unlock()
+	// A probe that goes away must not leave a failure behind for the others.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+	defer cancel()
+	results := make([]CheckResult, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { results[i] = c.run(ctx) })
+	}
+	wg.Wait()
+	h.last, h.lastAt = results, time.Now()
+	return results
+}
+
+func (c namedCheck) run(ctx context.Context) CheckResult {
+	if err := c.check(ctx); err != nil {
+		return CheckResult{Name: c.name, Error: err.Error()}
+	}
+	return CheckResult{Name: c.name, OK: true}
+}
+
+// LiveHandler serves /healthz: 200 as long as the process can answer at all. It
+// asks no dependency, because restarting this process does not repair another.
+func (h *Health) LiveHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeHealth(w, http.StatusOK, map[string]any{"status": "ok"})
+	})
+}
+
+// ReadyHandler serves /readyz: 200 or 503, and what was found out about each dependency.
+func (h *Health) ReadyHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ready, results := h.Ready(r.Context())
+		body := map[string]any{"status": "ready", "dependencies": results}
+		if ready {
+			writeHealth(w, http.StatusOK, body)
+			return
+		}
+		body["status"] = "not_ready"
+		if h.draining.Load() {
+			body["status"] = "draining"
+		}
+		writeHealth(w, http.StatusServiceUnavailable, body)
+	})
+}
+
+func writeHealth(w http.ResponseWriter, status int, body map[string]any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client is gone; there is nobody to tell
+}
