@@ -20,9 +20,11 @@
 --         the SKUs, quantity in units), record (see pkg/sale/batch.go)
 --
 -- Returns {'distrusted', REASON} (see fence.lua; also 'damaged' when a stock
--- key is missing) and changes nothing, or
--- {'ok', gen, fence, grants, codes, details, remaining}:
---   grants     how many grants the sale has now
+-- key is missing) and changes nothing, {'barred'} and changes nothing when trim.lua barred
+-- this number (the caller gave the batch up before it arrived), or
+-- {'ok', gen, fence, applied, codes, details, remaining}:
+--   applied    how many givebacks the sale has seen: while it stays the same,
+--              what is sold out stays sold out
 --   codes      one letter per grab:
 --     W  won
 --     R  replayed: this order id was granted before; detail: the stored grant
@@ -32,11 +34,15 @@
 --   details    one value per R, A, L and S, in order
 --   remaining  units left per stock key after the batch, -1 is unlimited
 local meta, buyers, bought, grants, applied, outboxes, outbox = unpack(KEYS, 1, 7)
-local per_user, process, number, acked = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local per_user, process, number, acked = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local first_stock, first_ask, width = 8, 5, 4
 
 local reason, m = distrust(meta, buyers, bought, grants, applied)
 if reason then return { 'distrusted', reason } end
+
+local known, barred = redis.call('HGET', outboxes, process), '0'
+if known then barred = string.match(known, ' (%d+)$') end
+if tonumber(number) <= tonumber(barred) then return { 'barred' } end
 
 local stock = {}
 for k = first_stock, #KEYS do
@@ -164,12 +170,12 @@ end
 if #payload + #replayed > 0 then
   while true do
     local oldest = redis.call('LINDEX', outbox, -1)
-    if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > acked then break end
+    if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > tonumber(acked) then break end
     redis.call('RPOP', outbox)
   end
   local head = 'DB1 ' .. m.gen .. ' ' .. m.fence .. ' ' .. number .. ' ' .. process .. '\n'
   redis.call('LPUSH', outbox, head .. table.concat(payload) .. table.concat(replayed))
-  redis.call('HSET', outboxes, process, acked)
+  redis.call('HSET', outboxes, process, acked .. ' ' .. barred)
 end
 
-return { 'ok', m.gen, m.fence, m.grants + #new_grants / 2, table.concat(codes), details, stock }
+return { 'ok', m.gen, m.fence, m.applied, table.concat(codes), details, stock }

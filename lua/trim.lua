@@ -9,10 +9,12 @@
 -- ARGV[3] number of the last batch that is in the stream with all before it,
 --         '' to leave that as it is (the batches were fenced out)
 -- ARGV[4] '1' also forgets the process when its outbox is then empty
+-- ARGV[5] bars every batch up to this number: a call of grab.lua that was given
+--         up and arrives later is refused. 0 bars none.
 --
 -- Returns how many batches are left.
 local outbox, outboxes = KEYS[1], KEYS[2]
-local process, through, acked, forget = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local process, through, acked, forget, bar = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 while true do
   local oldest = redis.call('LINDEX', outbox, -1)
@@ -22,8 +24,10 @@ end
 local left = redis.call('LLEN', outbox)
 if left == 0 and forget == '1' then
   redis.call('HDEL', outboxes, process)
-elseif acked ~= '' then
-  local known = tonumber(redis.call('HGET', outboxes, process) or 0)
-  if tonumber(acked) > known then redis.call('HSET', outboxes, process, acked) end
+  return left
 end
+local known = redis.call('HGET', outboxes, process)
+local had_acked, had_barred = string.match(known or '0 0', '^(%d+) (%d+)$')
+local now = math.max(tonumber(acked) or 0, tonumber(had_acked)) .. ' ' .. math.max(bar, tonumber(had_barred))
+if now ~= (known or '0 0') then redis.call('HSET', outboxes, process, now) end
 return left

@@ -3,6 +3,7 @@ package stock
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -55,8 +56,10 @@ type Answer struct {
 
 // Decision is the answer to a batch.
 type Decision struct {
-	Head    sale.BatchHead
-	Grants  int64 // how many grants the sale has now
+	Head sale.BatchHead
+	// Applied counts the givebacks the sale has seen: while it and the
+	// generation stay the same, what is sold out stays sold out.
+	Applied int64
 	Answers []Answer
 	// Remaining is the units left per SKU the batch named, -1 is unlimited.
 	Remaining map[string]int64
@@ -64,6 +67,9 @@ type Decision struct {
 	// nothing was replayed in its own generation.
 	Body []byte
 }
+
+// ErrBarred says that the batch was given up before it reached Redis.
+var ErrBarred = errors.New("batch was barred")
 
 // Stored is a grant as Redis keeps it.
 type Stored struct {
@@ -86,6 +92,9 @@ func (s *Store) Grab(ctx context.Context, b Batch) (Decision, error) {
 	reply, err := s.call(ctx, b.SaleID, func(l lua.Scripts) lua.Script { return l.Grab }, all, args)
 	if err != nil {
 		return Decision{}, err
+	}
+	if status, err := textAt(reply, 0); err != nil || status == "barred" {
+		return Decision{}, errors.Join(err, fmt.Errorf("grab of sale %s: %w", b.SaleID, ErrBarred))
 	}
 	d, err := b.decision(reply, skus)
 	if err != nil {
@@ -130,7 +139,7 @@ func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	grants, err := intAt(reply, 3)
+	applied, err := intAt(reply, 3)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -148,7 +157,7 @@ func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
 	}
 	d := Decision{
 		Head:   sale.BatchHead{Generation: gen, Fence: uint64(fence), Number: b.Number, Process: b.Process},
-		Grants: grants, Remaining: remaining,
+		Applied: applied, Remaining: remaining,
 	}
 	if d.Answers, err = answers(codes, details, skus); err != nil {
 		return Decision{}, err

@@ -30,7 +30,8 @@ func (k Keys) Grants() string { return k.base + "grants" }
 // Applied is a hash: giveback id -> units.
 func (k Keys) Applied() string { return k.base + "applied" }
 
-// Outboxes is a hash: process -> number of its last batch known to be in the stream.
+// Outboxes is a hash: process -> "ACKED BARRED", the number of its last batch
+// known to be in the stream, and the last number barred.
 func (k Keys) Outboxes() string { return k.base + "outboxes" }
 
 // Outbox is a list: the batches of one grab process, newest first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,7 +46,8 @@ func (s *Store) Outboxes(ctx context.Context, saleID string) (map[string]uint64,
 	}
 	out := make(map[string]uint64, len(all))
 	for process, text := range all {
-		if out[process], err = strconv.ParseUint(text, 10, 64); err != nil {
+		acked, _, _ := strings.Cut(text, " ")
+		if out[process], err = strconv.ParseUint(acked, 10, 64); err != nil {
 			return nil, fmt.Errorf("outboxes of sale %s: process %s: %w", saleID, process, err)
 		}
 	}
@@ -72,6 +74,8 @@ type Trim struct {
 	Through uint64 // number of the last batch to take off, with all before it
 	Durable bool   // they are in the stream; false: they were fenced out
 	Forget  bool   // forget the process when its outbox is then empty
+	// Bar refuses every batch up to this number that Redis has not decided yet.
+	Bar uint64
 }
 
 // Trim carries a trim out and returns how many batches are left. It may be
@@ -86,7 +90,7 @@ func (s *Store) Trim(ctx context.Context, t Trim) (left int64, err error) {
 		forget = "1"
 	}
 	left, err = s.trim.Run(ctx, s.redis, []string{keys.Outbox(t.Process), keys.Outboxes()},
-		t.Process, t.Through, acked, forget).Int64()
+		t.Process, t.Through, acked, forget, t.Bar).Int64()
 	if err != nil {
 		return 0, fmt.Errorf("trim outbox of process %s in sale %s: %w", t.Process, t.SaleID, err)
 	}

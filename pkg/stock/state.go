@@ -83,12 +83,13 @@ func (s *Store) Find(ctx context.Context, saleID, orderID string) (f Found, ok b
 	}
 	f.Durable = f.Generation < st.Generation
 	if !f.Durable {
-		acked, err := s.redis.HGet(ctx, keys.Outboxes(), f.Process).Uint64()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return Found{}, false, fmt.Errorf("find batch of grant %s: %w", orderID, err)
+		outboxes, err := s.Outboxes(ctx, saleID)
+		if err != nil {
+			return Found{}, false, err
 		}
 		// A forgotten process has an empty outbox: all of it is in the stream.
-		f.Durable = errors.Is(err, redis.Nil) || acked >= f.Number
+		acked, known := outboxes[f.Process]
+		f.Durable = !known || acked >= f.Number
 	}
 	return f, true, nil
 }
@@ -168,4 +169,20 @@ func wrapScan(err error, key string) error {
 		return fmt.Errorf("scan %s: %w", key, err)
 	}
 	return nil
+}
+
+// Owners visits the order id of every grant, some perhaps twice. It visits
+// nothing and answers false when there are more than limit.
+func (s *Store) Owners(ctx context.Context, saleID string, limit int64, visit func(orderID string)) (bool, error) {
+	n, err := s.redis.HLen(ctx, KeysOf(saleID).Grants()).Result()
+	if err != nil {
+		return false, fmt.Errorf("count grants of sale %s: %w", saleID, err)
+	}
+	if n > limit {
+		return false, nil
+	}
+	return true, s.Grants(ctx, saleID, func(orderID string, _ Stored) error {
+		visit(orderID)
+		return nil
+	})
 }
