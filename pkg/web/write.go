@@ -1,0 +1,51 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// Header values, made once: assigning a slice saves the allocation of Header.Set.
+var (
+	jsonType    = []string{"application/json"}
+	problemType = []string{"application/problem+json"}
+)
+
+// Write answers with v as JSON. An error of marshalling is a fault of the
+// service: it answers 500 and is logged.
+func Write(w http.ResponseWriter, status int, v any) {
+	buffer := getBuffer()
+	defer putBuffer(buffer)
+	out := bytes.NewBuffer((*buffer)[:0])
+	if err := json.NewEncoder(out).Encode(v); err != nil {
+		slog.Error("response cannot be marshalled", "error", err)
+		send(w, http.StatusInternalServerError, problemType, Internal().AppendJSON(nil))
+		return
+	}
+	*buffer = out.Bytes()
+	send(w, status, jsonType, *buffer)
+}
+
+func send(w http.ResponseWriter, status int, contentType []string, body []byte) {
+	header := w.Header()
+	header["Content-Type"] = contentType
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client is gone; there is nobody to tell
+}
+
+// buffers hold request and response bodies. Those that grew beyond the largest
+// request are dropped, so that one long listing does not stay in memory.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
+
+func putBuffer(b *[]byte) {
+	if cap(*b) <= 2*MaxBody {
+		buffers.Put(b)
+	}
+}
