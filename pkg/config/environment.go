@@ -57,7 +57,7 @@ func isServiceLink(name, value string) bool {
 
 // hint names the known name nearest to a misspelt one, when one is near enough.
 func hint(name string, known map[string]bool) string {
-	const tooFar = 4 // edits; more than that is a different word
+	const tooFar = 3 // edits; so many make a different word
 	nearest, distance := "", tooFar
 	for candidate := range known {
 		d := editDistance(name, candidate)

@@ -151,8 +151,8 @@ func readHosts(options *redis.UniversalOptions, hosts, defaultPort string) error
 // addressOf completes a host, with or without port, to host:port.
 func addressOf(host, defaultPort string) (string, error) {
 	name, port, err := net.SplitHostPort(host)
-	if err != nil {
-		name, port = strings.Trim(host, "[]"), defaultPort
+	if bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"); err != nil && (bare != host || !strings.Contains(host, ":")) {
+		name, port = bare, defaultPort
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 || name == "" || strings.ContainsAny(name, " \t@/") {

@@ -44,8 +44,8 @@ type IdentityOptions struct {
 const (
 	jwksTimeout  = 10 * time.Second
 	jwksInterval = time.Hour
-	jwksUnknown  = 30 * time.Second      // between two reads because of a token with an unknown key
-	jwksMaxWait  = 10 * time.Millisecond // of such a token for its turn; then it is refused
+	jwksUnknown  = 30 * time.Second // between two reads because of a token with an unknown key
+	jwksMaxWait  = 2 * time.Second  // of such a token for that read; then it is refused
 	clockLeeway  = 30 * time.Second // between the issuer's clock and ours
 )
 
