@@ -163,6 +163,7 @@ func (c *child) tail() string {
 
 // showOnFailure prints the end of the output when the test has failed.
 func (c *child) showOnFailure(t testing.TB, name string) {
+	t.Helper()
 	if t.Failed() {
 		t.Logf("output of %s:\n%s", name, c.tail())
 	}
