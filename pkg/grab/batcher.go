@@ -1,0 +1,324 @@
+package grab
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/redis/go-redis/v9"
+)
+
+// batcher sells one sale for one process.
+type batcher struct {
+	engine  *Engine
+	saleID  string
+	waiting chan *ticket
+	// slots holds one token per batch that may still be waiting for the stream.
+	slots   chan struct{}
+	soldOut soldOut
+	ledger  numbers
+	// While a batch is past its publish deadline or in doubt, nothing may be
+	// granted: it could not be made durable.
+	late       atomic.Int64
+	recovering atomic.Bool
+	asking     atomic.Bool   // a request for a reconcile is under way
+	asked      atomic.Int64  // Unix ns of the last one
+	ready      chan struct{} // a publication ended: look at the outbox again
+}
+
+func (e *Engine) newBatcher(saleID string) *batcher {
+	return &batcher{
+		engine: e, saleID: saleID,
+		waiting: make(chan *ticket, e.cfg.QueueMax),
+		slots:   make(chan struct{}, e.cfg.UnackedBatches),
+		ready:   make(chan struct{}, 1),
+	}
+}
+
+// numbers counts the batches of one batcher and knows which are settled.
+type numbers struct {
+	mu      sync.Mutex
+	last    uint64
+	open    map[uint64]bool // given out and not settled
+	trimmed uint64
+}
+
+func (n *numbers) next() (number, acked uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last++
+	if n.open == nil {
+		n.open = make(map[uint64]bool)
+	}
+	acked = n.ackedLocked()
+	n.open[n.last] = true
+	return n.last, acked
+}
+
+func (n *numbers) settle(number uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.open, number)
+}
+
+// ackedLocked is the last number that is settled with all before it.
+func (n *numbers) ackedLocked() uint64 {
+	acked := n.last
+	for number := range n.open {
+		acked = min(acked, number-1)
+	}
+	return acked
+}
+
+// untrimmed returns the last settled number when the outbox may hold batches
+// up to it.
+func (n *numbers) untrimmed() (uint64, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	acked := n.ackedLocked()
+	return acked, acked > n.trimmed
+}
+
+func (n *numbers) trim(through uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.trimmed = max(n.trimmed, through)
+}
+
+// queue takes a ticket in, or says why not.
+func (b *batcher) queue(t *ticket) (Answer, bool) {
+	if b.late.Load() > 0 {
+		return unavailable("the order stream does not answer"), false
+	}
+	if b.recovering.Load() {
+		return unavailable("recovering from a lost answer of the stock store"), false
+	}
+	if err := b.engine.stream.Connected(); err != nil {
+		return unavailable("the order stream can't be reached"), false
+	}
+	select {
+	case b.waiting <- t:
+		b.engine.observe.Queue(1)
+		return Answer{}, true
+	default:
+		return unavailable("too many grabs are waiting for this sale"), false
+	}
+}
+
+// run sells until ctx ends, then answers whoever still waits.
+func (b *batcher) run(ctx context.Context) {
+	defer b.refuseWaiting(stopping)
+	for {
+		select {
+		case b.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		tickets := b.collect(ctx)
+		if tickets == nil {
+			return
+		}
+		if published := b.decide(ctx, tickets); !published {
+			<-b.slots
+		}
+	}
+}
+
+func (b *batcher) refuseWaiting(why string) {
+	for {
+		select {
+		case t := <-b.waiting:
+			b.engine.observe.Queue(-1)
+			t.reply(unavailable(why))
+		default:
+			return
+		}
+	}
+}
+
+// collect waits for a ticket and takes what queued with it. It returns nil
+// when ctx ends.
+func (b *batcher) collect(ctx context.Context) []*ticket {
+	for {
+		var idle <-chan time.Time
+		if _, ok := b.ledger.untrimmed(); ok {
+			idle = time.After(trimDelay)
+		}
+		select {
+		case t := <-b.waiting:
+			if tickets := b.drain(t); len(tickets) > 0 {
+				return tickets
+			}
+		case <-b.ready:
+		case <-idle:
+			b.trim(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// drain takes up to a batch of waiting tickets, without those whose client left.
+func (b *batcher) drain(first *ticket) []*ticket {
+	tickets := make([]*ticket, 0, min(len(b.waiting)+1, b.engine.cfg.BatchMax))
+	size := 0
+	take := func(t *ticket) {
+		b.engine.observe.Queue(-1)
+		if t.ctx.Err() == nil {
+			tickets = append(tickets, t)
+			size += len(t.record)
+		}
+	}
+	take(first)
+	for len(tickets) < b.engine.cfg.BatchMax && size < batchBytes {
+		select {
+		case t := <-b.waiting:
+			take(t)
+		default:
+			return tickets
+		}
+	}
+	return tickets
+}
+
+// decide asks Redis about a batch and answers what needs no stream. It reports
+// whether a publication was started that will free the slot.
+func (b *batcher) decide(ctx context.Context, tickets []*ticket) (published bool) {
+	s, ok := b.engine.catalogue.get(b.saleID)
+	if !ok {
+		reply(tickets, unavailable("the sale is gone"))
+		return false
+	}
+	number, acked := b.ledger.next()
+	batch := stock.Batch{
+		SaleID: b.saleID, PerUser: s.PerUserLimit, Process: b.engine.cfg.Process, Number: number, Acked: acked,
+		Asks: make([]stock.Ask, len(tickets)),
+	}
+	for i, t := range tickets {
+		batch.Asks[i] = t.ask()
+	}
+	start := time.Now()
+	// Not ctx: stopping must not cut a call whose answer decides about grants.
+	d, err := b.engine.stock.Grab(context.WithoutCancel(ctx), batch)
+	b.engine.observe.Batch(len(tickets), time.Since(start))
+	if err != nil {
+		b.failed(ctx, number, tickets, err)
+		return false
+	}
+	winners := b.answer(tickets, d)
+	if d.Body == nil {
+		b.ledger.settle(number)
+		return false
+	}
+	b.ledger.trim(acked) // it rode on this call
+	b.engine.work.Go(func() { b.publish(ctx, d, winners) })
+	return true
+}
+
+func reply(tickets []*ticket, a Answer) {
+	for _, t := range tickets {
+		t.reply(a)
+	}
+}
+
+// failed answers a batch that Redis did not decide, or whose answer was lost.
+func (b *batcher) failed(ctx context.Context, number uint64, tickets []*ticket, err error) {
+	var refused *stock.NotLoaded
+	switch {
+	case errors.As(err, &refused):
+		b.ledger.settle(number)
+		b.engine.observe.NotLoaded(refused.Reason)
+		b.soldOut.drop()
+		reply(tickets, notLoaded(refused.Reason))
+		b.askReconcile(refused.Reason)
+	case neverSent(err):
+		b.ledger.settle(number)
+		reply(tickets, unavailable("the stock store can't be reached"))
+	default:
+		b.engine.log.Warn("answer of a grab batch was lost", "sale", b.saleID, "number", number, "error", err)
+		reply(tickets, unavailable("the stock store did not answer"))
+		b.recover(ctx, number)
+	}
+}
+
+// neverSent reports whether Redis can't have seen the call.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, redis.ErrPoolTimeout) || (errors.As(err, &op) && op.Op == "dial")
+}
+
+// answer replies to everyone whose answer needs no stream and returns the
+// rest: per ticket, the answer it gets once the batch is in the stream.
+func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
+	var winners []winner
+	for i, t := range tickets {
+		a := d.Answers[i]
+		switch a.Code {
+		case stock.CodeWon:
+			winners = append(winners, winner{t, granted(sale.Won, &t.grant, false)})
+		case stock.CodeReplayed:
+			g, _, err := sale.DecodeGrant(a.Replay.Record)
+			if err != nil {
+				b.engine.log.Error("stored grant can't be read", "sale", b.saleID, "order", t.grant.OrderID, "error", err)
+				t.reply(unavailable("the stored grant can't be read"))
+				continue
+			}
+			again := granted(sale.Won, &g, true)
+			if a.Replay.Generation < d.Head.Generation {
+				t.reply(again) // restored: durable by construction
+			} else {
+				winners = append(winners, winner{t, again})
+			}
+		case stock.CodeAlreadyGrabbed:
+			t.reply(Answer{Outcome: sale.AlreadyGrabbed, OrderID: a.OrderID})
+		case stock.CodeLimit:
+			t.reply(Answer{Outcome: sale.LimitExceeded, Limit: sale.LimitPerUser})
+		case stock.CodeSoldOut:
+			b.soldOut.seen(b, d, a.SKU)
+			t.reply(Answer{Outcome: sale.SoldOut, SKU: a.SKU, Left: d.Remaining[a.SKU]})
+		}
+	}
+	return winners
+}
+
+// trim takes settled batches off the outbox when no call comes along to do it.
+func (b *batcher) trim(ctx context.Context) {
+	through, ok := b.ledger.untrimmed()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
+	defer cancel()
+	_, err := b.engine.stock.Trim(ctx, stock.Trim{
+		SaleID: b.saleID, Process: b.engine.cfg.Process, Through: through, Durable: true,
+	})
+	if err != nil {
+		// The batches are in the stream; whoever finds them publishes duplicates.
+		b.engine.log.Debug("outbox not trimmed", "sale", b.saleID, "error", err)
+		return
+	}
+	b.ledger.trim(through)
+}
+
+// askReconcile asks for a restore: one request at a time, at most one per
+// askEvery.
+func (b *batcher) askReconcile(reason string) {
+	now := time.Now().UnixNano()
+	if now-b.asked.Load() < int64(askEvery) || !b.asking.CompareAndSwap(false, true) {
+		return
+	}
+	b.asked.Store(now)
+	b.engine.background(func(ctx context.Context) {
+		defer b.asking.Store(false)
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if _, err := b.engine.stream.AskReconcile(ctx, b.saleID, reason); err != nil {
+			b.engine.log.Warn("no reconcile", "sale", b.saleID, "reason", reason, "error", err)
+		}
+	})
+}

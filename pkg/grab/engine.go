@@ -1,0 +1,313 @@
+// Package grab decides who gets what. An Engine holds one batcher per sale:
+//
+//	Grab ─▶ admission (memory only) ─▶ queue ─▶ batcher ─▶ Redis: grab.lua
+//	                                              │
+//	      won ◀── PubAck ◀── publisher ◀── batch ─┘
+//
+// A batcher has one script call in flight; whatever queued meanwhile is the
+// next batch. A batch with winners is published before anyone hears "won";
+// without an answer from the stream within the publish deadline its winners
+// hear "pending". The outbox in Redis holds a batch until it is in the stream,
+// so that it survives this process.
+//
+// When a script call's answer is lost, its batch is in doubt: its clients hear
+// "unavailable" and the batcher recovers before it sells on: it bars the batch
+// number, so that the call can't be decided any more, and publishes
+// what its own outbox holds.
+package grab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+)
+
+// Stock is what an engine needs of Redis.
+type Stock interface {
+	Grab(ctx context.Context, b stock.Batch) (stock.Decision, error)
+	State(ctx context.Context, saleID string, skus []string) (stock.State, error)
+	Owners(ctx context.Context, saleID string, limit int64, visit func(orderID string)) (bool, error)
+	Outbox(ctx context.Context, saleID, process string, limit int64) ([][]byte, error)
+	Trim(ctx context.Context, t stock.Trim) (int64, error)
+	Hold(ctx context.Context, process string, ttl time.Duration) error
+	Leave(ctx context.Context, process string) error
+}
+
+// Stream is what an engine needs of JetStream.
+type Stream interface {
+	// Publish stores a batch under the fence of its head. Its errors are those
+	// of pkg/stream: ErrFenced, ErrBusy, ErrNotSent; any other is ambiguous.
+	Publish(ctx context.Context, saleID string, head sale.BatchHead, body []byte) (uint64, error)
+	// Connected returns nil while the stream can be reached.
+	Connected() error
+	// AskReconcile asks a reconciler to restore a sale.
+	AskReconcile(ctx context.Context, saleID, reason string) ([]byte, error)
+}
+
+// Config holds the bounds of an engine. The zero value of a field means its
+// default.
+type Config struct {
+	Process         string        // names this process; required, unique per start
+	BatchMax        int           // grabs per script call; default 512, at most stock.MaxAsks
+	QueueMax        int           // waiting grabs per sale; default 16384
+	InFlightMax     int64         // grabs in this process; default 20000
+	UnackedBatches  int           // batches per sale that wait for the stream; default 4
+	PublishDeadline time.Duration // until a winner hears "pending"; default 2s
+	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s
+	LeaseTTL        time.Duration // of the process lease in Redis; default 5s
+}
+
+const (
+	// batchBytes bounds the records of one batch; a stream message may hold 1 MiB.
+	batchBytes = 512 << 10
+	// trimDelay is how long an idle batcher waits before it trims its outbox;
+	// a busy one trims with its next call.
+	trimDelay = 50 * time.Millisecond
+	// trimTimeout and leaseTimeout bound small Redis calls beside the hot path.
+	trimTimeout  = 2 * time.Second
+	leaseTimeout = 2 * time.Second
+	// askEvery is how often a sale asks for a reconcile while it is not loaded.
+	askEvery = time.Second
+	// askTimeout bounds one such request; a large sale takes a while.
+	askTimeout = 30 * time.Second
+	// outboxPage is how many batches a recovery reads at a time.
+	outboxPage = 64
+	// retryBase and retryMax bound the growing delay between publish attempts
+	// and between recovery attempts.
+	retryBase = 10 * time.Millisecond
+	retryMax  = time.Second
+	// retryAfter is what clients hear when they should come again.
+	retryAfter = time.Second
+)
+
+func (c Config) withDefaults() (Config, error) {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.BatchMax, 512)
+	def(&c.QueueMax, 16384)
+	def(&c.UnackedBatches, 4)
+	if c.InFlightMax == 0 {
+		c.InFlightMax = 20000
+	}
+	for _, d := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{{&c.PublishDeadline, 2 * time.Second}, {&c.SoldOutTTL, time.Second}, {&c.LeaseTTL, 5 * time.Second}} {
+		if *d.v == 0 {
+			*d.v = d.d
+		}
+	}
+	switch {
+	case !sale.ValidID(c.Process):
+		return c, errors.New("grab: process: must be 1 to 64 of A-Z a-z 0-9 _ -")
+	case c.BatchMax < 1 || c.BatchMax > stock.MaxAsks:
+		return c, fmt.Errorf("grab: batch max %d: must be 1 to %d", c.BatchMax, stock.MaxAsks)
+	case c.QueueMax < 1 || c.UnackedBatches < 1 || c.InFlightMax < 1:
+		return c, errors.New("grab: queue, in-flight and unacked bounds must be at least 1")
+	}
+	return c, nil
+}
+
+// Engine decides grabs. It is safe for concurrent use once Run has started.
+type Engine struct {
+	cfg     Config
+	stock   Stock
+	stream  Stream
+	observe Observer
+	log     *slog.Logger
+	now     func() time.Time
+
+	inFlight  atomic.Int64
+	catalogue catalogue
+
+	mu       sync.Mutex
+	batchers map[string]*batcher
+	running  context.Context // nil until Run; batchers live in it
+	stopped  bool
+	over     chan struct{} // closed when all work has ended
+	work     sync.WaitGroup
+}
+
+// New returns an engine. observe and log may be nil.
+func New(cfg Config, st Stock, str Stream, observe Observer, log *slog.Logger) (*Engine, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if observe == nil {
+		observe = nothing{}
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Engine{
+		cfg: cfg, stock: st, stream: str, observe: observe, log: log, now: time.Now,
+		batchers: make(map[string]*batcher), over: make(chan struct{}),
+	}, nil
+}
+
+// Process is the name under which this engine's outboxes stand in Redis.
+func (e *Engine) Process() string { return e.cfg.Process }
+
+// Request is one user's request for items of one sale.
+type Request struct {
+	SaleID string
+	User   string
+	Key    string // idempotency key, empty for none
+	IP     string
+	// Lines names SKU and quantity; empty asks for one unit of the only item.
+	Lines []sale.Line
+}
+
+// Answer is the outcome of a grab.
+type Answer struct {
+	Outcome   sale.Outcome
+	OrderID   string // won, pending, already_grabbed
+	Replayed  bool   // won before, by the same key
+	Lines     []sale.Line
+	ExpiresAt time.Time     // when an unpaid order ends
+	Limit     string        // limit_exceeded: which
+	SKU       string        // sold_out: the first item that is short
+	Left      int64         // sold_out: units left of SKU
+	Reason    string        // not_loaded, unavailable: why, for people
+	Retry     time.Duration // not_loaded, unavailable, rate_limited: when to come again
+}
+
+// ErrUnknownSale says that the catalogue has no such sale, or only a draft.
+var ErrUnknownSale = errors.New("unknown sale")
+
+// ErrStopped says that the engine does not run.
+var ErrStopped = errors.New("grab engine is stopped")
+
+// Grab decides a request. A refusal is an Answer. Errors: ErrUnknownSale, a
+// *sale.FieldError for lines that can't be of this sale, ErrStopped, or the
+// context's error when the client left before its grab was queued or answered.
+func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
+	if e.inFlight.Add(1) > e.cfg.InFlightMax {
+		e.inFlight.Add(-1)
+		return e.done(unavailable("too many requests in flight")), nil
+	}
+	defer e.inFlight.Add(-1)
+	s, ok := e.catalogue.get(r.SaleID)
+	if !ok {
+		return Answer{}, ErrUnknownSale
+	}
+	lines, err := priced(s, r.Lines)
+	if err != nil {
+		return Answer{}, err
+	}
+	if refusal, open := closed(s, e.now()); !open {
+		return e.done(refusal), nil
+	}
+	at := e.now()
+	return e.submit(ctx, s, sale.Grant{
+		Kind: sale.GrantGrab, OrderID: sale.OrderID(s.ID, r.User, r.Key), User: r.User, Key: r.Key, IP: r.IP,
+		At: at, ExpiresAt: at.Add(time.Duration(s.PaymentWindow)), Lines: lines,
+	})
+}
+
+// Adjustment takes units away from an item for good.
+type Adjustment struct {
+	SaleID, SKU string
+	Units       int64
+	ID          string // order id of the adjustment; names it for retries
+	Note        string // who and why, kept in the flow
+}
+
+// Take carries an adjustment out the way a grab goes: won when it is in the
+// stream, sold_out with Left when fewer units are left.
+func (e *Engine) Take(ctx context.Context, a Adjustment) (Answer, error) {
+	s, ok := e.catalogue.get(a.SaleID)
+	if !ok {
+		return Answer{}, ErrUnknownSale
+	}
+	return e.submit(ctx, s, sale.Grant{
+		Kind: sale.GrantAdjust, OrderID: a.ID, Key: a.Note, At: e.now(),
+		Lines: []sale.Line{{SKU: a.SKU, Quantity: a.Units}},
+	})
+}
+
+// submit queues a grant and waits for its answer.
+func (e *Engine) submit(ctx context.Context, s *sale.Sale, g sale.Grant) (Answer, error) {
+	b, err := e.batcher(s.ID)
+	if err != nil {
+		return Answer{}, err
+	}
+	if g.Kind == sale.GrantGrab {
+		if sku, marked := b.soldOut.refuses(e.now(), &g); marked {
+			return e.done(Answer{Outcome: sale.SoldOut, SKU: sku}), nil
+		}
+	}
+	t := newTicket(ctx, g)
+	if refusal, queued := b.queue(t); !queued {
+		return e.done(refusal), nil
+	}
+	select {
+	case a := <-t.answer:
+		return e.done(a), nil
+	case <-ctx.Done():
+		return Answer{}, fmt.Errorf("grab of sale %s: %w", s.ID, ctx.Err())
+	case <-e.over:
+		// Queued too late for its batcher; or answered by its last batch.
+		t.reply(unavailable(stopping))
+		return e.done(<-t.answer), nil
+	}
+}
+
+const stopping = "this process is stopping"
+
+func (e *Engine) done(a Answer) Answer {
+	e.observe.Outcome(a.Outcome, a.Replayed)
+	return a
+}
+
+// priced completes a request's lines with the sale's prices.
+func priced(s *sale.Sale, lines []sale.Line) ([]sale.Line, error) {
+	if len(lines) == 0 {
+		if len(s.Items) != 1 {
+			return nil, &sale.FieldError{Field: "items", Message: "is required: this sale has several items"}
+		}
+		return []sale.Line{{SKU: s.Items[0].SKU, Quantity: 1, PriceCents: s.Items[0].PriceCents}}, nil
+	}
+	if err := s.ValidateLines(lines); err != nil {
+		return nil, err
+	}
+	out := make([]sale.Line, len(lines))
+	for i, l := range lines {
+		it, _ := s.Item(l.SKU)
+		out[i] = sale.Line{SKU: l.SKU, Quantity: l.Quantity, PriceCents: it.PriceCents}
+	}
+	return out, nil
+}
+
+// closed tells how a sale that is not open refuses.
+func closed(s *sale.Sale, now time.Time) (Answer, bool) {
+	switch s.Phase(now) {
+	case sale.PhaseOpen:
+		return Answer{}, true
+	case sale.PhasePaused:
+		return Answer{Outcome: sale.Paused}, false
+	case sale.PhaseEnded:
+		return Answer{Outcome: sale.Ended}, false
+	default:
+		return Answer{Outcome: sale.NotOpen}, false
+	}
+}
+
+func unavailable(why string) Answer {
+	return Answer{Outcome: sale.Unavailable, Reason: why, Retry: retryAfter}
+}
+
+func notLoaded(why string) Answer {
+	return Answer{Outcome: sale.NotLoaded, Reason: why, Retry: retryAfter}
+}

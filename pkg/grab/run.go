@@ -1,0 +1,83 @@
+package grab
+
+import (
+	"context"
+	"time"
+)
+
+// Run holds the process's lease and keeps the engine selling until ctx ends.
+// It returns when every script call and publication in hand has ended: winners
+// have heard "won" or "pending".
+func (e *Engine) Run(ctx context.Context) error {
+	e.mu.Lock()
+	e.running = ctx
+	e.mu.Unlock()
+	e.hold(ctx)
+	tick := time.NewTicker(e.cfg.LeaseTTL / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.hold(ctx)
+		case <-ctx.Done():
+			e.mu.Lock()
+			e.stopped = true
+			e.mu.Unlock()
+			e.work.Wait()
+			close(e.over)
+			return e.leave()
+		}
+	}
+}
+
+// Ready reports whether the engine runs.
+func (e *Engine) Ready() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.running != nil && !e.stopped
+}
+
+// hold renews the lease. A failure is no danger: at worst another publishes our
+// outbox too.
+func (e *Engine) hold(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	if err := e.stock.Hold(ctx, e.cfg.Process, e.cfg.LeaseTTL); err != nil && ctx.Err() == nil {
+		e.log.Warn("process lease not renewed", "error", err)
+	}
+}
+
+// leave gives the lease up, so that what is left on an outbox is found at once.
+func (e *Engine) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel()
+	return e.stock.Leave(ctx, e.cfg.Process)
+}
+
+// batcher returns the sale's batcher, started if need be.
+func (e *Engine) batcher(saleID string) (*batcher, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil || e.stopped {
+		return nil, ErrStopped
+	}
+	b, ok := e.batchers[saleID]
+	if !ok {
+		b = e.newBatcher(saleID)
+		e.batchers[saleID] = b
+		ctx := e.running
+		e.work.Go(func() { b.run(ctx) })
+	}
+	return b, nil
+}
+
+// background runs fn until it ends or the engine stops.
+func (e *Engine) background(fn func(context.Context)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil || e.stopped {
+		return
+	}
+	ctx := e.running
+	e.work.Go(func() { fn(ctx) })
+}
