@@ -4,7 +4,7 @@
 # Changes nothing. Fails on findings. When the vulnerability database cannot be reached it says so and
 # succeeds: that says nothing about the code.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 # Not v1.9.0: it depends on a module version that proxy.golang.org does not serve.
 output="$(go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./... 2>&1)"

@@ -105,6 +105,8 @@ func (s *RedisServer) connect() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     s.Addr(),
 		MaxRetries:               -1,
+		DialerRetries:            1,
+		ContextTimeoutEnabled:    true,
 		DialTimeout:              pingLimit,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
