@@ -1,0 +1,29 @@
+package stream
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Delay is the pause before the next attempt, after attempt ones have failed (1 is
+// the first failure; less counts as 1). It doubles from base up to limit, and half
+// of it is random, so that those who failed together don't come back together:
+// the result is between half and the whole of min(base*2^(attempt-1), limit), and
+// never less than a nanosecond.
+func Delay(attempt int, base, limit time.Duration) time.Duration {
+	full := base
+	for n := 1; n < attempt && full < limit; n++ {
+		if full > limit/2 { // doubling would pass limit, or overflow
+			full = limit
+			break
+		}
+		full *= 2
+	}
+	full = clamp(full, 1, limit)
+	half := full / 2
+	return clamp(half+rand.N(full-half+1), 1, full)
+}
+
+func clamp(d, low, high time.Duration) time.Duration {
+	return max(low, min(d, high))
+}
