@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -156,7 +155,7 @@ func addressOf(host, defaultPort string) (string, error) {
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 || name == "" || strings.ContainsAny(name, " \t@/") {
-		return "", fmt.Errorf("--redis: every host must be host:port with a port from 1 to 65535")
+		return "", errors.New("--redis: every host must be host:port with a port from 1 to 65535")
 	}
 	return net.JoinHostPort(name, port), nil
 }

@@ -16,8 +16,8 @@ const (
 	checkMaxAge  = time.Second     // life of a result; probes in between do not reach the dependency
 )
 
-// Check asks one dependency whether it can be used. Its error is shown to
-// whoever asks for /readyz: it must hold no secret.
+// Check asks one dependency whether it can be used. It must end when its context
+// does. Its error is shown to whoever asks for /readyz: it must hold no secret.
 type Check func(context.Context) error
 
 // Health knows whether the service should get requests. It is ready while every
@@ -28,8 +28,8 @@ type Health struct {
 	mu     sync.Mutex
 	checks []namedCheck
 
-	running sync.Mutex // held while the checks run, so that they run once for many probes
-	last    []CheckResult
+	running chan struct{} // full while the checks run, so that they run once for many probes
+	last    []CheckResult // these two belong to whoever filled running
 	lastAt  time.Time
 }
 
@@ -46,7 +46,7 @@ type CheckResult struct {
 }
 
 // NewHealth returns a Health without dependencies, which is ready.
-func NewHealth() *Health { return &Health{} }
+func NewHealth() *Health { return &Health{running: make(chan struct{}, 1)} }
 
 // Add adds a dependency. Call it before the first probe.
 func (h *Health) Add(name string, check Check) {
@@ -67,8 +67,8 @@ func (h *Health) Ready(ctx context.Context) (ready bool, results []CheckResult) 
 }
 
 func (h *Health) results(ctx context.Context) []CheckResult {
-	h.running.Lock()
-	defer h.running.Unlock()
+	h.running <- struct{}{}
+	defer func() { <-h.running }()
 	if !h.lastAt.IsZero() && time.Since(h.lastAt) < checkMaxAge {
 		return h.last
 	}
