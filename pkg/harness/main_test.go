@@ -37,7 +37,7 @@ func startServerAndWait() {
 }
 
 func startServer() (addr string, err error) {
-	path, err := redisProgram.path()
+	path, err := findRedis()
 	if err != nil {
 		return "", err
 	}

@@ -30,3 +30,20 @@ func TestServersAreFoundOutsideThePath(t *testing.T) {
 		t.Errorf("found %s", path)
 	}
 }
+
+func TestARedisThatReplicatesScriptsIsRefused(t *testing.T) {
+	for output, want := range map[string]string{
+		"Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64 build=f45": "",
+		"Redis server v=10.0.0 sha=00000000:0 malloc=libc bits=64 build=1":             "",
+		"Redis server v=6.0.16 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64 build=a3f": "redis-server is version 6.0.16: version 7 or newer is needed",
+		"what?": `redis-server does not tell its version: "what?"`,
+	} {
+		got := ""
+		if err := checkRedisVersion(output); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: error %q, want %q", output, got, want)
+		}
+	}
+}

@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,6 +51,36 @@ func ReplicaOf(leader *RedisServer) RedisOption {
 	return func(s *RedisServer) { s.leader = leader }
 }
 
+// oldestRedis is the first major version that does not replicate loaded scripts, on which the era fence rests.
+const oldestRedis = 7
+
+var redisVersion = regexp.MustCompile(`\bv=((\d+)\.\S+)`)
+
+// findRedis looks once per test binary.
+var findRedis = sync.OnceValues(func() (string, error) {
+	path, err := redisProgram.path()
+	if err != nil {
+		return "", err
+	}
+	output, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", path, err)
+	}
+	return path, checkRedisVersion(string(output))
+})
+
+// checkRedisVersion reads what redis-server --version prints.
+func checkRedisVersion(output string) error {
+	match := redisVersion.FindStringSubmatch(output)
+	if match == nil {
+		return fmt.Errorf("redis-server does not tell its version: %q", output)
+	}
+	if major, err := strconv.Atoi(match[2]); err != nil || major < oldestRedis {
+		return fmt.Errorf("redis-server is version %s: version %d or newer is needed", match[1], oldestRedis)
+	}
+	return nil
+}
+
 // Redis starts a redis-server for this test.
 func Redis(t testing.TB, options ...RedisOption) *RedisServer {
 	t.Helper()
@@ -60,7 +94,7 @@ func Redis(t testing.TB, options ...RedisOption) *RedisServer {
 
 func newRedis(t testing.TB, options ...RedisOption) *RedisServer {
 	t.Helper()
-	path, err := redisProgram.path()
+	path, err := findRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
