@@ -51,11 +51,11 @@ type numbers struct {
 func (n *numbers) next() (number, acked uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	acked = n.ackedLocked() // before the new number, which is open
 	n.last++
 	if n.open == nil {
 		n.open = make(map[uint64]bool)
 	}
-	acked = n.ackedLocked()
 	n.open[n.last] = true
 	return n.last, acked
 }
@@ -98,7 +98,7 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 	if b.recovering.Load() {
 		return unavailable("recovering from a lost answer of the stock store"), false
 	}
-	if err := b.engine.stream.Connected(); err != nil {
+	if !b.engine.stream.Reachable() {
 		return unavailable("the order stream can't be reached"), false
 	}
 	select {

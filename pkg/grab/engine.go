@@ -45,8 +45,8 @@ type Stream interface {
 	// Publish stores a batch under the fence of its head. Its errors are those
 	// of pkg/stream: ErrFenced, ErrBusy, ErrNotSent; any other is ambiguous.
 	Publish(ctx context.Context, saleID string, head sale.BatchHead, body []byte) (uint64, error)
-	// Connected returns nil while the stream can be reached.
-	Connected() error
+	// Reachable reports whether there is a connection; it is asked per grab.
+	Reachable() bool
 	// AskReconcile asks a reconciler to restore a sale.
 	AskReconcile(ctx context.Context, saleID, reason string) ([]byte, error)
 }

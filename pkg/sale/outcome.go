@@ -24,5 +24,14 @@ var Outcomes = []Outcome{
 	RateLimited, NotLoaded, Unavailable,
 }
 
+// OutcomeNames lists every outcome as text.
+func OutcomeNames() []string {
+	names := make([]string, len(Outcomes))
+	for i, o := range Outcomes {
+		names[i] = string(o)
+	}
+	return names
+}
+
 // LimitPerUser is the name of the per-user limit in a limit_exceeded answer.
 const LimitPerUser = "per_user_limit"

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/web"
+	"github.com/redis/go-redis/v9"
+)
+
+// Stock opens the stock store and watches its health. It does not wait for
+// Redis; an eviction policy that may take keys away is warned of.
+func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, error) {
+	options, err := cfg.Options()
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewUniversalClient(options)
+	d.OnClose(func() { _ = client.Close() }) // nothing can be done about it, and nothing is lost
+	store := stock.New(client)
+	d.Health.Add("redis", store.Ping)
+	policy, err := store.EvictionPolicy(ctx)
+	switch {
+	case err != nil:
+		d.Log.WarnContext(ctx, "redis eviction policy unknown; it must be noeviction", "error", err)
+	case policy != "noeviction":
+		d.Log.ErrorContext(ctx, "redis may evict keys: set maxmemory-policy noeviction; until then every eviction stops the sale it hits",
+			"maxmemory_policy", policy)
+	}
+	return store, nil
+}
+
+// Stream opens the stream, waits until what it keeps in NATS exists, and watches its
+// health. more changes what the configuration says, and may be nil.
+func (d *Daemon) Stream(ctx context.Context, cfg config.NATS, more func(*stream.Config)) (*stream.Stream, error) {
+	settings := stream.Config{
+		URL: cfg.URL, Creds: cfg.Creds, Name: "doorbuster-" + d.Name, Logger: d.Log, Replicas: cfg.Replicas,
+		ConnectTimeout: cfg.ConnectTimeout, PublishTimeout: cfg.PublishTimeout,
+	}
+	if more != nil {
+		more(&settings)
+	}
+	s, err := stream.Open(settings)
+	if err != nil {
+		return nil, err
+	}
+	d.OnClose(s.Close)
+	if err := s.AwaitTopology(ctx); err != nil {
+		return nil, fmt.Errorf("prepare the streams: %w", err)
+	}
+	d.Health.Add("nats", s.Connected)
+	return s, nil
+}
+
+// Identity makes what tells users apart.
+func (d *Daemon) Identity(ctx context.Context, cfg config.Identity) (web.Identity, error) {
+	return web.NewIdentity(ctx, web.IdentityOptions{
+		JWTSecret: cfg.JWTSecret, JWKS: cfg.JWKS, JWTIssuer: cfg.JWTIssuer, JWTAudience: cfg.JWTAudience,
+		TrustUserHeader: cfg.TrustUserHeader,
+	})
+}

@@ -1,0 +1,126 @@
+// Package daemon is the frame of a service process: it serves the routes of its
+// roles on one address, tells the truth about their dependencies, and stops in
+// an order in which nothing is lost: first no new requests, then the roles.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/telemetry"
+	"github.com/doorbuster/doorbuster/pkg/web"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+)
+
+// Role is a part of the product that a process can play.
+type Role interface {
+	// Mount registers the role's routes.
+	Mount(*web.Router)
+	// Run plays the role until ctx ends, and returns when all its work is done.
+	Run(ctx context.Context) error
+}
+
+// Daemon is a process before it runs: what its roles need to be made.
+type Daemon struct {
+	Name     string
+	HTTP     config.HTTP
+	Log      *slog.Logger
+	Registry *prometheus.Registry
+	Health   *telemetry.Health
+	// OnListen, if set, is called with the bound address.
+	OnListen func(net.Addr)
+
+	closers []func()
+}
+
+// New returns a daemon with its log, its metrics and its health.
+func New(name string, http config.HTTP, log config.Log) (*Daemon, error) {
+	logger, err := telemetry.SetupLog(name, log.Level, log.Format)
+	if err != nil {
+		return nil, fmt.Errorf("set up the log: %w", err)
+	}
+	return &Daemon{
+		Name: name, HTTP: http, Log: logger,
+		Registry: telemetry.NewRegistry(), Health: telemetry.NewHealth(),
+	}, nil
+}
+
+// SignalContext ends with SIGINT or SIGTERM.
+func SignalContext() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}
+
+// OnClose has fn called by Close, the last one first.
+func (d *Daemon) OnClose(fn func()) { d.closers = append(d.closers, fn) }
+
+// Close closes what was opened for the daemon.
+func (d *Daemon) Close() {
+	for i := len(d.closers) - 1; i >= 0; i-- {
+		d.closers[i]()
+	}
+	d.closers = nil
+}
+
+// Run serves the roles until ctx ends or one of them fails. When ctx ends, the
+// requests in flight end first, within the shutdown timeout; then the roles
+// are stopped and waited for.
+func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
+	router := web.NewRouter(telemetry.NewHTTPMetrics(d.Registry), d.Log)
+	metrics := telemetry.MetricsHandler(d.Registry)
+	router.Handle("GET /healthz", d.Health.LiveHandler())
+	router.Handle("GET /readyz", d.Health.ReadyHandler())
+	if d.HTTP.AdminListen == "" {
+		router.Handle("GET /metrics", metrics)
+	}
+	for _, role := range roles {
+		role.Mount(router)
+	}
+
+	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, serving := errgroup.WithContext(ctx)
+	played, playing := errgroup.WithContext(playing)
+	for _, role := range roles {
+		played.Go(func() error { return role.Run(playing) })
+	}
+	group.Go(func() error {
+		// A role that ends ends the process.
+		select {
+		case <-playing.Done():
+			return fmt.Errorf("%s: a role ended: %w", d.Name, context.Cause(playing))
+		case <-serving.Done():
+			return nil
+		}
+	})
+	group.Go(func() error { return d.server(d.HTTP.Listen, router, d.OnListen).Run(serving) })
+	if d.HTTP.AdminListen != "" {
+		group.Go(func() error { return d.server(d.HTTP.AdminListen, web.OperatorHandler(metrics), nil).Run(serving) })
+	}
+	failed := group.Wait()
+	stop()
+	if ended := played.Wait(); ended != nil && ctx.Err() == nil {
+		return ended
+	}
+	return failed
+}
+
+func (d *Daemon) server(addr string, handler http.Handler, onListen func(net.Addr)) *web.Server {
+	return &web.Server{
+		Addr: addr, Handler: handler, ShutdownTimeout: d.HTTP.ShutdownTimeout, Log: d.Log,
+		OnDrain: d.Health.Drain,
+		OnListen: func(bound net.Addr) {
+			d.Log.Info("listening", "address", bound.String())
+			if onListen != nil {
+				onListen(bound)
+			}
+		},
+	}
+}
