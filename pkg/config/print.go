@@ -72,7 +72,7 @@ func shown(flag *kong.Flag) any {
 		}
 		return text
 	}
-	if d, ok := flag.Target.Interface().(time.Duration); ok {
+	if d, ok := reflect.TypeAssert[time.Duration](flag.Target); ok {
 		return d.String()
 	}
 	return flag.Target.Interface()

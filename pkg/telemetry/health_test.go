@@ -36,7 +36,7 @@ func TestReadyNamesEachDependency(t *testing.T) {
 			`{"dependencies":[{"name":"redis","ok":true},{"name":"nats","ok":true}],"status":"ready"}`)
 
 		fault = errors.New("no responders")
-		time.Sleep(2 * checkMaxAge) // in the bubble's time, which does not wait
+		<-time.After(2 * checkMaxAge) // in the bubble's time, which does not wait
 		wantProbe(t, health.ReadyHandler(), http.StatusServiceUnavailable,
 			`{"dependencies":[{"name":"redis","ok":true},{"name":"nats","ok":false,"error":"no responders"}],"status":"not_ready"}`)
 		wantProbe(t, health.LiveHandler(), http.StatusOK, `{"status":"ok"}`)
@@ -56,7 +56,7 @@ func TestManyProbesReachADependencyOnce(t *testing.T) {
 		health := NewHealth()
 		health.Add("redis", func(context.Context) error {
 			calls++
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			return nil
 		})
 		var probes sync.WaitGroup
@@ -67,7 +67,7 @@ func TestManyProbesReachADependencyOnce(t *testing.T) {
 		if calls != 1 {
 			t.Errorf("50 probes at once made %d checks, want 1", calls)
 		}
-		time.Sleep(checkMaxAge)
+		<-time.After(checkMaxAge)
 		health.Ready(t.Context())
 		if calls != 2 {
 			t.Errorf("a probe after the results were too old made %d checks in all, want 2", calls)

@@ -26,7 +26,7 @@ func TestIdempotencyKey(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := newRequest(t, http.MethodPost, "/", "")
 			for _, value := range test.values {
-				r.Header.Add("idempotency-key", value)
+				r.Header.Add(IdempotencyHeader, value)
 			}
 			got, problem := IdempotencyKey(r)
 			if got != test.want || (problem == nil) != (test.detail == "") {

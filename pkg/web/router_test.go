@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -114,7 +115,7 @@ func TestAnAbortedResponseStaysAborted(t *testing.T) {
 	router, _, log := newRouter(t)
 	router.HandleFunc("GET /abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	defer func() {
-		if cause := recover(); cause != http.ErrAbortHandler || strings.Contains(log.String(), "panicked") {
+		if cause, _ := recover().(error); !errors.Is(cause, http.ErrAbortHandler) || strings.Contains(log.String(), "panicked") {
 			t.Errorf("recovered %v, log %s", cause, log)
 		}
 	}()

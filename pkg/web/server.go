@@ -84,7 +84,9 @@ func (s *Server) stop(server *http.Server, failed <-chan error) error {
 	if err != nil {
 		err = fmt.Errorf("shut down: requests were cut off after %s: %w", s.ShutdownTimeout, errors.Join(err, server.Close()))
 	}
-	<-failed // Serve has returned: nothing is left running
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) { // Serve has returned: nothing is left running
+		err = errors.Join(err, served)
+	}
 	return err
 }
 
