@@ -58,7 +58,7 @@ type Config struct {
 	BatchMax        int           // grabs per script call; default 512, at most stock.MaxAsks
 	QueueMax        int           // waiting grabs per sale; default 16384
 	InFlightMax     int64         // grabs in this process; default 20000
-	UnackedBatches  int           // batches per sale that wait for the stream; default 4
+	UnackedBatches  int           // batches per sale that wait for the stream; default 2
 	PublishDeadline time.Duration // until a winner hears "pending"; default 2s
 	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s
 	LeaseTTL        time.Duration // of the process lease in Redis; default 5s
@@ -95,7 +95,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	def(&c.BatchMax, 512)
 	def(&c.QueueMax, 16384)
-	def(&c.UnackedBatches, 4)
+	def(&c.UnackedBatches, 2)
 	if c.InFlightMax == 0 {
 		c.InFlightMax = 20000
 	}

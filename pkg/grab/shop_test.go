@@ -82,7 +82,7 @@ func (s *shop) newEngine(t *testing.T) (*grab.Engine, func()) {
 
 // load restores the sale with these units left and nobody's grants, in a new
 // generation, the way a reconciler does.
-func (s *shop) load(t *testing.T, remaining map[string]int64) {
+func (s *shop) load(t testing.TB, remaining map[string]int64) {
 	t.Helper()
 	ctx := t.Context()
 	fence, err := s.stream.BeginGeneration(ctx, s.sale.ID, 1)

@@ -1,0 +1,228 @@
+package grab_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/grab"
+	"github.com/doorbuster/doorbuster/pkg/harness"
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/telemetry"
+	"github.com/doorbuster/doorbuster/pkg/web"
+	"github.com/redis/go-redis/v9"
+)
+
+// benchConnections is how many clients press "buy" at the same time.
+const benchConnections = 512
+
+// benchRound is how many grabs one side takes before the other has its turn.
+const benchRound = 20_000
+
+// BenchmarkAccept compares the accept path (HTTP to "won" after the fsync of
+// nats-server) with what one would write first: a plain handler that calls one
+// script per request and keeps nothing. Both run in turn on the same servers, 512
+// connections each; ratio is plain time by doorbuster time, above 1 is faster
+// than plain.
+func BenchmarkAccept(b *testing.B) {
+	redisServer, natsServer := harness.Redis(b), harness.NATS(b)
+	plain := servePlain(b, redisServer)
+	ours := serveDoorbuster(b, redisServer, natsServer)
+	users := 0
+	var plainTook, oursTook time.Duration
+	for b.Loop() {
+		plainTook += storm(b, plain, users)
+		oursTook += storm(b, ours, users)
+		users += benchRound
+	}
+	grabs := float64(users)
+	b.ReportMetric(grabs/plainTook.Seconds(), "plain-grabs/s")
+	b.ReportMetric(grabs/oursTook.Seconds(), "doorbuster-grabs/s")
+	b.ReportMetric(plainTook.Seconds()/oursTook.Seconds(), "ratio")
+}
+
+// storm sends benchRound grabs of new users over benchConnections connections,
+// each of which must be won, and returns how long it took.
+func storm(b *testing.B, target string, firstUser int) time.Duration {
+	b.Helper()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range benchConnections {
+		wg.Go(func() {
+			conn, err := net.Dial("tcp", target)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer conn.Close()
+			answers := bufio.NewReader(conn)
+			var request []byte
+			for n := next.Add(1); n <= benchRound; n = next.Add(1) {
+				user := firstUser + int(n)
+				request = append(request[:0], "POST /v1/sales/bench/grabs HTTP/1.1\r\nHost: b\r\nX-User-ID: user-"...)
+				request = strconv.AppendInt(request, int64(user), 10)
+				request = append(request, "\r\nIdempotency-Key: key-"...)
+				request = strconv.AppendInt(request, int64(user), 10)
+				request = append(request, "\r\nContent-Length: 0\r\n\r\n"...)
+				if _, err := conn.Write(request); err != nil {
+					b.Error(err)
+					return
+				}
+				if status, err := readAnswer(answers); err != nil || status != http.StatusCreated {
+					b.Errorf("user %d: status %d, %v", user, status, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(start)
+}
+
+// readAnswer reads a response cheaply: the load must not cost more than what it
+// measures.
+func readAnswer(r *bufio.Reader) (status int, err error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil || len(line) < 12 {
+		return 0, fmt.Errorf("status line %q: %w", line, err)
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, err
+	}
+	length := 0
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		if len(line) <= 2 {
+			break
+		}
+		const name = "Content-Length: "
+		if len(line) > len(name) && string(line[:len(name)]) == name {
+			if length, err = strconv.Atoi(string(line[len(name) : len(line)-2])); err != nil {
+				return 0, err
+			}
+		}
+	}
+	_, err = io.CopyN(io.Discard, r, int64(length))
+	return status, err
+}
+
+func listen(b *testing.B, handler http.Handler) string {
+	b.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(listener) }()
+	b.Cleanup(func() { _ = server.Close() })
+	return listener.Addr().String()
+}
+
+// benchRedis is a client as the grab service has it.
+func benchRedis(b *testing.B, server *harness.RedisServer) *redis.Client {
+	b.Helper()
+	cfg := config.Redis{URL: server.URL(), DialTimeout: 2 * time.Second, Timeout: 5 * time.Second, Pool: 64}
+	options, err := cfg.Options()
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := redis.NewClient(options.Simple())
+	b.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// plainScript is the step every tutorial has: check, decrement, remember.
+var plainScript = redis.NewScript(`
+if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 'already_grabbed' end
+local left = tonumber(redis.call('GET', KEYS[1]))
+if not left or left < 1 then return 'sold_out' end
+redis.call('DECR', KEYS[1])
+redis.call('SADD', KEYS[2], ARGV[1])
+return 'won'`)
+
+func servePlain(b *testing.B, server *harness.RedisServer) string {
+	b.Helper()
+	client := benchRedis(b, server)
+	if err := client.Set(b.Context(), "plain:stock", sale.MaxStock, 0).Err(); err != nil {
+		b.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/sales/{sale_id}/grabs", func(w http.ResponseWriter, r *http.Request) {
+		user := r.Header.Get("X-User-ID")
+		outcome, err := plainScript.Run(r.Context(), client, []string{"plain:stock", "plain:buyers"}, user).Text()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		status := http.StatusConflict
+		if outcome == "won" {
+			status = http.StatusCreated
+		}
+		web.Write(w, status, map[string]string{"outcome": outcome})
+	})
+	return listen(b, mux)
+}
+
+func serveDoorbuster(b *testing.B, redisServer *harness.RedisServer, natsServer *harness.NATSServer) string {
+	b.Helper()
+	store := stock.New(benchRedis(b, redisServer))
+	str, err := stream.Open(stream.Config{URL: natsServer.URL()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(str.Close)
+	if err := str.AwaitTopology(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	identity, err := web.NewIdentity(b.Context(), web.IdentityOptions{TrustUserHeader: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	registry := telemetry.NewRegistry()
+	log := slog.New(slog.DiscardHandler)
+	service, err := grab.NewService(grab.ServiceConfig{
+		Tuning:          config.GrabTuning{BatchMax: 512, QueueMax: 16384, InFlightMax: 20000, UnackedBatches: 2, SoldOutTTL: time.Second, LeaseTTL: 5 * time.Second},
+		PublishDeadline: 2 * time.Second, Stock: store, Stream: str, Identity: identity,
+		Metrics: telemetry.NewGrabMetrics(registry, sale.OutcomeNames()), Log: log,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now()
+	s := &shop{store: store, minter: stock.NewMinter(store), stream: str, sale: &sale.Sale{
+		ID: "bench", Name: "bench", Status: sale.StatusApproved, StartsAt: now.Add(-time.Hour), EndsAt: now.Add(time.Hour),
+		PaymentWindow: sale.Duration(time.Minute), PerUserLimit: 1, Timezone: "UTC",
+		Items: []sale.Item{{SKU: "A", Stock: sale.MaxStock, PriceCents: 100}}, Revision: 1,
+	}}
+	s.load(b, map[string]int64{"A": sale.MaxStock})
+	if err := str.PutSale(b.Context(), s.sale); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-ended })
+	harness.Eventually(b, 5*time.Second, "the service is ready", func() (bool, string) {
+		_, known := service.Engine().Sale("bench")
+		return known && service.Ready(ctx) == nil, ""
+	})
+	router := web.NewRouter(telemetry.NewHTTPMetrics(registry), log)
+	service.Mount(router)
+	return listen(b, router)
+}
