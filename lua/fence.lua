@@ -4,9 +4,11 @@
 --   local REPLID = '...'  master_replid of the server the era was minted on,
 --                         '' where the server reports none (miniredis)
 --
--- moved() is true when this server is no longer in the role history the era
--- was minted in: a demoted and re-promoted master keeps its script cache, but
--- every promotion gives it another master_replid.
+-- moved() is true when this server is not the master, in the role history the
+-- era was minted in: a demoted and re-promoted master keeps its script cache,
+-- but every promotion gives it another master_replid. Two more events change the
+-- id of a master that lost nothing, and cost a restore: its first replica, and
+-- repl-backlog-ttl seconds (an hour by default) without any.
 --
 -- distrust(meta, buyers, bought, grants, applied) returns nil and the fields of
 -- meta when the state is trusted, or the reason why it is not:
@@ -17,7 +19,7 @@
 local function moved()
   if REPLID == '' then return false end
   local info = redis.call('INFO', 'replication')
-  return not string.find(info, 'master_replid:' .. REPLID, 1, true)
+  return not (string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. REPLID, 1, true))
 end
 
 local function distrust(meta, buyers, bought, grants, applied)

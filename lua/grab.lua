@@ -17,7 +17,8 @@
 --         the outbox is trimmed through it
 -- ARGV[5..] per grab four values: user ('' for an adjustment, which no user
 --         limit holds), order id, lines ('1:2,3:1': index of the stock key among
---         the SKUs, quantity in units), record (see pkg/sale/batch.go)
+--         the SKUs, quantity in units; one SKU twice counts together), record
+--         (see pkg/sale/batch.go)
 --
 -- Returns {'distrusted', REASON} (see fence.lua; also 'damaged' when a stock
 -- key is missing) and changes nothing, {'barred'} and changes nothing when trim.lua barred
@@ -80,10 +81,15 @@ local function parse(text)
   local lines = parsed[text]
   if not lines then
     lines = { units = 0 }
+    local of = {}
     for index, quantity in string.gmatch(text, '(%d+):(%d+)') do
-      local line = { tonumber(index), tonumber(quantity) }
-      lines[#lines + 1] = line
-      lines.units = lines.units + line[2]
+      local line = of[index]
+      if not line then
+        line = { tonumber(index), 0 }
+        of[index], lines[#lines + 1] = line, line
+      end
+      line[2] = line[2] + tonumber(quantity)
+      lines.units = lines.units + tonumber(quantity)
     end
     parsed[text] = lines
   end
@@ -151,6 +157,15 @@ for i = 1, #users do
   codes[i] = decide(i, ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
 end
 
+-- A batch that only refuses writes nothing: the trim waits for the next winner.
+local sends = #payload + #replayed > 0
+local settled = 0
+while sends do
+  local oldest = redis.call('LINDEX', outbox, -1 - settled)
+  if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > tonumber(acked) then break end
+  settled = settled + 1
+end
+
 -- Nothing was written so far. From here on nothing can fail half way.
 for index, quantity in pairs(taken) do
   redis.call('DECRBY', KEYS[first_stock + index - 1], quantity)
@@ -166,13 +181,8 @@ if #new_grants > 0 then
   redis.call('HSET', grants, unpack(new_grants))
   redis.call('HSET', meta, 'buyers', m.buyers + #new_buyers, 'grants', m.grants + #new_grants / 2)
 end
--- A batch that only refuses writes nothing: the trim waits for the next winner.
-if #payload + #replayed > 0 then
-  while true do
-    local oldest = redis.call('LINDEX', outbox, -1)
-    if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > tonumber(acked) then break end
-    redis.call('RPOP', outbox)
-  end
+if sends then
+  if settled > 0 then redis.call('RPOP', outbox, settled) end
   local head = 'DB1 ' .. m.gen .. ' ' .. m.fence .. ' ' .. number .. ' ' .. process .. '\n'
   redis.call('LPUSH', outbox, head .. table.concat(payload) .. table.concat(replayed))
   redis.call('HSET', outboxes, process, acked .. ' ' .. barred)

@@ -1,7 +1,7 @@
 // Package lua holds the scripts that run inside Redis and binds them to an era.
 //
 // The header of each .lua file is its contract: KEYS, ARGV and every return
-// code. Scripts that sell, restore, inspect or give back carry the era they were loaded in
+// code. Scripts that sell, restore, read or give back carry the era they were loaded in
 // as part of their text, so that a server whose memory is not the one we
 // trusted does not know them (NOSCRIPT).
 package lua
@@ -25,6 +25,8 @@ var (
 	restore string
 	//go:embed inspect.lua
 	inspect string
+	//go:embed find.lua
+	find string
 
 	// Trim is the source of trim.lua, the one script without an era.
 	//go:embed trim.lua
@@ -61,7 +63,7 @@ type Script struct {
 
 // Scripts are the scripts of one era.
 type Scripts struct {
-	Grab, Release, Restore, Inspect Script
+	Grab, Release, Restore, Inspect, Find Script
 }
 
 // In returns the scripts of an era. It panics on an era that is not Valid:
@@ -77,8 +79,10 @@ func In(era Era) Scripts {
 		sum := sha1.Sum([]byte(source)) //nolint:gosec // Redis names scripts by SHA-1.
 		return Script{Source: source, SHA: hex.EncodeToString(sum[:])}
 	}
-	return Scripts{Grab: bind(grab), Release: bind(release), Restore: bind(restore), Inspect: bind(inspect)}
+	return Scripts{
+		Grab: bind(grab), Release: bind(release), Restore: bind(restore), Inspect: bind(inspect), Find: bind(find),
+	}
 }
 
 // All lists the scripts in the order they are loaded.
-func (s Scripts) All() []Script { return []Script{s.Grab, s.Release, s.Restore, s.Inspect} }
+func (s Scripts) All() []Script { return []Script{s.Grab, s.Release, s.Restore, s.Inspect, s.Find} }

@@ -16,14 +16,17 @@
 -- Returns
 --   {'restored'}
 --   {'distrusted', 'moved'}       this server changed its role since the era was minted
---   {'older', GENERATION}         the sale already has a later generation
+--   {'older', GENERATION}         the sale already has a later generation, or
+--                                 this one under this fence or a later one
 --   {'incomplete', KEY}           a temporary key is missing or has another size
 local meta = KEYS[1]
 local gen, fence, buyers, grants, applied = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if moved() then return { 'distrusted', 'moved' } end
-local present = tonumber(redis.call('HGET', meta, 'gen') or 0)
-if present > tonumber(gen) then return { 'older', tostring(present) } end
+local present = redis.call('HMGET', meta, 'gen', 'fence')
+local ahead = tonumber(present[1] or 0) - tonumber(gen)
+-- The same restore twice would bring back what was sold in between.
+if ahead > 0 or (ahead == 0 and tonumber(present[2] or 0) >= tonumber(fence)) then return { 'older', present[1] } end
 
 local sizes = { { 'SCARD', buyers }, { 'HLEN', buyers }, { 'HLEN', grants }, { 'HLEN', applied } }
 for k = 3, #KEYS, 2 do

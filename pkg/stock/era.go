@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -97,8 +98,11 @@ func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
 	}
 }
 
-// readLife asks a server who it is. A server without replication information
-// (miniredis) has an empty life.
+// minRedis is the first version that keeps loaded scripts from replicas.
+const minRedis = 7
+
+// readLife asks a server who it is. A server that does not even tell its version
+// (miniredis) has an empty life; any other must tell what the fence needs.
 func readLife(ctx context.Context, conn *redis.Conn) (serverLife, error) {
 	info, err := conn.Info(ctx).Result()
 	if err != nil {
@@ -108,7 +112,17 @@ func readLife(ctx context.Context, conn *redis.Conn) (serverLife, error) {
 	if role := fields["role"]; role != "" && role != "master" {
 		return serverLife{}, fmt.Errorf("redis server is a %s, not a master", role)
 	}
-	return serverLife{runID: fields["run_id"], replid: fields["master_replid"]}, nil
+	life := serverLife{runID: fields["run_id"], replid: fields["master_replid"]}
+	if version := fields["redis_version"]; version != "" {
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err != nil || n < minRedis {
+			return serverLife{}, fmt.Errorf("redis %s is too old: must be %d.0 or later", version, minRedis)
+		}
+		if life.runID == "" || life.replid == "" {
+			return serverLife{}, errors.New("redis does not tell its run_id and master_replid: a failover could not be noticed")
+		}
+	}
+	return life, nil
 }
 
 func infoFields(info string) map[string]string {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/doorbuster/doorbuster/lua"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
@@ -30,8 +29,45 @@ type Batch struct {
 	Asks  []Ask // at most MaxAsks
 }
 
-// MaxAsks bounds a batch: Lua can't unpack much more than 7,000 values.
+// MaxAsks bounds a batch: Lua can't unpack much more than 7,000 values, and a
+// script that fails between its writes leaves half of them.
 const MaxAsks = 1000
+
+// ErrBatch says that a batch can't be decided by any rule: nothing was sent.
+var ErrBatch = errors.New("bad batch")
+
+// check holds what grab.lua relies on and does not look at itself.
+func (b *Batch) check() error {
+	switch {
+	case len(b.Asks) == 0 || len(b.Asks) > MaxAsks:
+		return fmt.Errorf("%w: %d grabs, must be 1 to %d", ErrBatch, len(b.Asks), MaxAsks)
+	case !sale.ValidID(b.Process):
+		return fmt.Errorf("%w: process %q: must be 1 to %d of A-Z a-z 0-9 _ -", ErrBatch, b.Process, sale.MaxIDLen)
+	case b.Number == 0 || b.Acked >= b.Number:
+		return fmt.Errorf("%w: number %d, acked %d: must count from 1 and follow what is acked", ErrBatch, b.Number, b.Acked)
+	}
+	for i := range b.Asks {
+		if err := b.Asks[i].check(); err != nil {
+			return fmt.Errorf("%w: grab %d: %w", ErrBatch, i, err)
+		}
+	}
+	return nil
+}
+
+func (a *Ask) check() error {
+	switch {
+	case (a.Grant.Kind == sale.GrantAdjust) != (a.Grant.User == ""):
+		return errors.New("an adjustment has no user, everything else has one")
+	case a.Grant.OrderID == "" || len(a.Record) == 0 || len(a.Grant.Lines) == 0:
+		return errors.New("must have an order id, a record and lines")
+	}
+	for _, l := range a.Grant.Lines {
+		if l.Quantity < 1 || l.Quantity > sale.MaxQuantity {
+			return fmt.Errorf("quantity %d: must be 1 to %d", l.Quantity, sale.MaxQuantity)
+		}
+	}
+	return nil
+}
 
 // Code is grab.lua's answer to one ask.
 type Code byte
@@ -83,13 +119,16 @@ type Stored struct {
 // batch was decided: the same asks may be asked again, and those that had won
 // come back replayed.
 func (s *Store) Grab(ctx context.Context, b Batch) (Decision, error) {
+	if err := b.check(); err != nil {
+		return Decision{}, fmt.Errorf("grab of sale %s: %w", b.SaleID, err)
+	}
 	skus, args := b.arguments()
 	keys := KeysOf(b.SaleID)
 	all := append(keys.core(), keys.Outboxes(), keys.Outbox(b.Process))
 	for _, sku := range skus {
 		all = append(all, keys.Stock(sku))
 	}
-	reply, err := s.call(ctx, b.SaleID, func(l lua.Scripts) lua.Script { return l.Grab }, all, args)
+	_, reply, err := s.call(ctx, b.SaleID, func(n *names) string { return n.grab }, all, args)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -156,7 +195,7 @@ func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
 		return Decision{}, err
 	}
 	d := Decision{
-		Head:   sale.BatchHead{Generation: gen, Fence: uint64(fence), Number: b.Number, Process: b.Process},
+		Head:    sale.BatchHead{Generation: gen, Fence: uint64(fence), Number: b.Number, Process: b.Process},
 		Applied: applied, Remaining: remaining,
 	}
 	if d.Answers, err = answers(codes, details, skus); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/doorbuster/doorbuster/lua"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
@@ -19,7 +18,7 @@ func (s *Store) Release(ctx context.Context, g sale.Giveback) error {
 		all = append(all, keys.Stock(l.SKU))
 		args = append(args, l.Quantity)
 	}
-	reply, err := s.call(ctx, g.SaleID, func(l lua.Scripts) lua.Script { return l.Release }, all, args)
+	_, reply, err := s.call(ctx, g.SaleID, func(n *names) string { return n.release }, all, args)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/doorbuster/doorbuster/lua"
+	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -99,7 +100,22 @@ type Target struct {
 	Remaining  map[string]int64 // per SKU of the sale; -1 is unlimited
 }
 
-// OlderGeneration says that a later reconciler was first.
+// check refuses what would be taken for something else: 0 marks restored grants,
+// and a count below zero would come to mean unlimited on its way up.
+func (t *Target) check() error {
+	if t.Generation < 1 || len(t.Remaining) == 0 {
+		return fmt.Errorf("generation %d with %d items: must have at least 1 of each", t.Generation, len(t.Remaining))
+	}
+	for sku, left := range t.Remaining {
+		if left < sale.Unlimited {
+			return fmt.Errorf("%d units of %s: must be at least 0, or %d for unlimited", left, sku, sale.Unlimited)
+		}
+	}
+	return nil
+}
+
+// OlderGeneration says that a later reconciler was first, or that this very
+// restore was carried out before.
 type OlderGeneration struct {
 	SaleID           string
 	Present, Refused int64
@@ -113,6 +129,9 @@ func (e *OlderGeneration) Error() string {
 // server is not the one the era was minted on, *OlderGeneration when a later
 // reconciler was first; the sale's state is then untouched.
 func (r *Restore) Commit(ctx context.Context, t Target) error {
+	if err := t.check(); err != nil {
+		return fmt.Errorf("restore sale %s: %w", r.saleID, err)
+	}
 	skus := make([]string, 0, len(t.Remaining))
 	err := r.store.pipeline(ctx, "write rebuilt stock of sale "+r.saleID, func(p redis.Pipeliner) {
 		for sku, left := range t.Remaining {
@@ -135,7 +154,7 @@ func (r *Restore) Commit(ctx context.Context, t Target) error {
 		keys = append(keys, r.live.Stock(sku), r.tmp.Stock(sku))
 	}
 	args := []any{t.Generation, t.Fence, r.count.buyers, r.count.grants, r.count.applied}
-	reply, err := r.store.run(ctx, r.saleID, lua.In(t.Era).Restore, keys, args)
+	reply, err := r.store.run(ctx, r.saleID, lua.In(t.Era).Restore.SHA, keys, args)
 	if err != nil {
 		return fmt.Errorf("restore sale %s: %w", r.saleID, err)
 	}
@@ -149,7 +168,7 @@ func (r *Restore) read(reply []any, t Target) error {
 	}
 	switch status {
 	case "restored":
-		r.store.eras.Store(r.saleID, t.Era)
+		r.store.eras.Store(r.saleID, namesOf(t.Era))
 		return nil
 	case "older":
 		present, err := numberAt(reply, 1)

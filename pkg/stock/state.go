@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/doorbuster/doorbuster/lua"
-	"github.com/redis/go-redis/v9"
 )
 
 // State is what the fence found and the sizes of a sale's keys.
@@ -29,7 +28,7 @@ func (s *Store) State(ctx context.Context, saleID string, skus []string) (State,
 	for _, sku := range skus {
 		all = append(all, keys.Stock(sku))
 	}
-	reply, err := s.call(ctx, saleID, func(l lua.Scripts) lua.Script { return l.Inspect }, all, nil)
+	era, reply, err := s.call(ctx, saleID, func(n *names) string { return n.inspect }, all, nil)
 	if err != nil {
 		return State{}, err
 	}
@@ -37,9 +36,7 @@ func (s *Store) State(ctx context.Context, saleID string, skus []string) (State,
 	if err != nil {
 		return State{}, fmt.Errorf("inspect sale %s: %w", saleID, err)
 	}
-	if era, ok := s.eras.Load(saleID); ok {
-		st.Era = era.(lua.Era)
-	}
+	st.Era = era
 	return st, nil
 }
 
@@ -59,39 +56,41 @@ func readState(reply []any, skus []string) (State, error) {
 // Found is where a grant stands.
 type Found struct {
 	Stored
-	// Durable: the grant's batch is known to be in the stream.
+	// Durable: the grant's batch is known to be in the stream. That is not known
+	// of the grants of a process that was forgotten.
 	Durable bool
 }
 
 // Find looks an order's grant up. ok is false when the loaded state has none;
 // *NotLoaded when there is no trusted state to look in.
 func (s *Store) Find(ctx context.Context, saleID, orderID string) (f Found, ok bool, err error) {
-	st, err := s.State(ctx, saleID, nil)
+	keys := KeysOf(saleID)
+	all := append(keys.core(), keys.Outboxes())
+	_, reply, err := s.call(ctx, saleID, func(n *names) string { return n.find }, all, []any{orderID})
 	if err != nil {
 		return Found{}, false, err
 	}
-	keys := KeysOf(saleID)
-	text, err := s.redis.HGet(ctx, keys.Grants(), orderID).Result()
-	if errors.Is(err, redis.Nil) {
-		return Found{}, false, nil
+	if f, ok, err = readFound(reply); err != nil {
+		return Found{}, false, fmt.Errorf("find grant %s: %w", orderID, err)
 	}
+	return f, ok, nil
+}
+
+func readFound(reply []any) (f Found, ok bool, err error) {
+	status, err := textAt(reply, 0)
+	if err != nil || status == "absent" {
+		return Found{}, false, err
+	}
+	if status != "pending" && status != "durable" {
+		return Found{}, false, fmt.Errorf("unknown code %q", status)
+	}
+	text, err := textAt(reply, 1)
 	if err != nil {
-		return Found{}, false, fmt.Errorf("find grant %s: %w", orderID, err)
+		return Found{}, false, err
 	}
-	if f.Stored, err = parseStored(text); err != nil {
-		return Found{}, false, fmt.Errorf("find grant %s: %w", orderID, err)
-	}
-	f.Durable = f.Generation < st.Generation
-	if !f.Durable {
-		outboxes, err := s.Outboxes(ctx, saleID)
-		if err != nil {
-			return Found{}, false, err
-		}
-		// A forgotten process has an empty outbox: all of it is in the stream.
-		acked, known := outboxes[f.Process]
-		f.Durable = !known || acked >= f.Number
-	}
-	return f, true, nil
+	f.Stored, err = parseStored(text)
+	f.Durable = status == "durable"
+	return f, err == nil, err
 }
 
 // Holding is what a user holds in a sale.

@@ -22,11 +22,11 @@ import (
 type Store struct {
 	redis redis.UniversalClient
 	trim  *redis.Script
-	eras  sync.Map // sale id -> lua.Era last seen in its meta
+	eras  sync.Map // sale id -> *names of the era last seen in its meta
 }
 
-// New returns a store over a client. The client must not retry by itself
-// (MaxRetries -1): a script whose answer was lost may have run.
+// New returns a store over a client. The scripts are sent at most once per call,
+// whatever the client's MaxRetries: one whose answer was lost may have run.
 func New(client redis.UniversalClient) *Store {
 	return &Store{redis: client, trim: redis.NewScript(lua.Trim)}
 }
@@ -59,52 +59,87 @@ func (e *NotLoaded) Error() string {
 	return fmt.Sprintf("sale %s is not loaded: %s", e.SaleID, e.Reason)
 }
 
-// call runs one script of the sale's era. The era is taken from memory and, when
-// the server refuses it, once more from meta. Neither refusal has run
-// anything, so that the second try is no repetition.
-func (s *Store) call(ctx context.Context, saleID string, pick func(lua.Scripts) lua.Script, keys []string, args []any) ([]any, error) {
-	era, fresh, err := s.era(ctx, saleID)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := s.run(ctx, saleID, pick(lua.In(era)), keys, args)
-	var refused *NotLoaded
-	if fresh || !errors.As(err, &refused) {
-		return reply, err
-	}
-	s.eras.Delete(saleID)
-	again, _, err := s.era(ctx, saleID)
-	if err != nil {
-		return nil, err
-	}
-	if again == era {
-		return nil, refused
-	}
-	return s.run(ctx, saleID, pick(lua.In(again)), keys, args)
+// names are the SHA-1 names of an era's scripts. They are computed once per
+// sale and era: that takes longer than a batch does.
+type names struct {
+	era                    lua.Era
+	grab, release, inspect string
+	find                   string
 }
 
-// era returns the sale's era; fresh is true when it was read just now.
-func (s *Store) era(ctx context.Context, saleID string) (era lua.Era, fresh bool, err error) {
-	if known, ok := s.eras.Load(saleID); ok {
-		return known.(lua.Era), false, nil
+func namesOf(era lua.Era) *names {
+	in := lua.In(era)
+	return &names{era: era, grab: in.Grab.SHA, release: in.Release.SHA, inspect: in.Inspect.SHA, find: in.Find.SHA}
+}
+
+// call runs one script of the sale's era. The era is taken from memory and, when
+// the server refuses it, once more from meta. Neither refusal has run
+// anything, so that the second try is no repetition. It returns the era whose
+// script answered.
+func (s *Store) call(ctx context.Context, saleID string, pick func(*names) string, keys []string, args []any) (lua.Era, []any, error) {
+	known, fresh, err := s.known(ctx, saleID)
+	if err != nil {
+		return "", nil, err
+	}
+	reply, err := s.run(ctx, saleID, pick(known), keys, args)
+	var refused *NotLoaded
+	if fresh || !errors.As(err, &refused) {
+		return known.era, reply, err
+	}
+	s.eras.Delete(saleID)
+	again, _, err := s.known(ctx, saleID)
+	if err != nil {
+		return "", nil, err
+	}
+	if again.era == known.era {
+		return "", nil, refused
+	}
+	reply, err = s.run(ctx, saleID, pick(again), keys, args)
+	return again.era, reply, err
+}
+
+// known returns the names of the sale's era; fresh is true when the era was read
+// just now.
+func (s *Store) known(ctx context.Context, saleID string) (n *names, fresh bool, err error) {
+	if n, ok := s.eras.Load(saleID); ok {
+		return n.(*names), false, nil
 	}
 	text, err := s.redis.HGet(ctx, KeysOf(saleID).Meta(), "era").Result()
 	if errors.Is(err, redis.Nil) || (err == nil && !lua.Era(text).Valid()) {
-		return "", true, &NotLoaded{SaleID: saleID, Reason: ReasonNoState}
+		return nil, true, &NotLoaded{SaleID: saleID, Reason: ReasonNoState}
 	}
 	if err != nil {
-		return "", true, fmt.Errorf("read era of sale %s: %w", saleID, err)
+		return nil, true, fmt.Errorf("read era of sale %s: %w", saleID, err)
 	}
-	s.eras.Store(saleID, lua.Era(text))
-	return lua.Era(text), true, nil
+	n = namesOf(lua.Era(text))
+	s.eras.Store(saleID, n)
+	return n, true, nil
 }
 
+// once is a command that the client sends at most once. A Cluster client would
+// send it again after a timeout, whatever MaxRetries says.
+type once struct{ *redis.Cmd }
+
+// NoRetry forbids the client to send the command again.
+func (once) NoRetry() bool { return true }
+
 // run calls a script by its SHA-1, never by its text: only a reconciler loads.
-func (s *Store) run(ctx context.Context, saleID string, script lua.Script, keys []string, args []any) ([]any, error) {
-	reply, err := s.redis.EvalSha(ctx, script.SHA, keys, args...).Slice()
+func (s *Store) run(ctx context.Context, saleID, sha string, keys []string, args []any) ([]any, error) {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", sha, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := once{redis.NewCmd(ctx, append(all, args...)...)}
+	cmd.SetFirstKeyPos(3)
+	err := s.redis.Process(ctx, cmd)
 	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
 		return nil, &NotLoaded{SaleID: saleID, Reason: ReasonNewServer}
 	}
+	if err != nil {
+		return nil, fmt.Errorf("run script on sale %s: %w", saleID, err)
+	}
+	reply, err := cmd.Slice()
 	if err != nil {
 		return nil, fmt.Errorf("run script on sale %s: %w", saleID, err)
 	}
