@@ -32,6 +32,7 @@ type Flow struct {
 	Step   int64     `json:"step"`
 	After  int64     `json:"after"`
 	Reason string    `json:"reason,omitempty"`
+	Actor  string    `json:"actor,omitempty"` // who decided it; empty for a grab
 	At     time.Time `json:"at"`
 }
 

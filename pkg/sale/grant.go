@@ -1,6 +1,9 @@
 package sale
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // GrantKind tells what took the stock.
 type GrantKind byte
@@ -41,4 +44,19 @@ func (g *Grant) Units() int64 {
 		n += l.Quantity
 	}
 	return n
+}
+
+// AdjustmentNote is the Key of an adjustment's grant: who takes the stock, and why.
+func AdjustmentNote(actor, reason string) string {
+	return strings.ReplaceAll(actor, "\n", " ") + "\n" + reason
+}
+
+// AdjustmentNote returns who and why of an adjustment's grant. A Key without an
+// actor is all reason.
+func (g *Grant) AdjustmentNote() (actor, reason string) {
+	actor, reason, found := strings.Cut(g.Key, "\n")
+	if !found {
+		return "", g.Key
+	}
+	return actor, reason
 }

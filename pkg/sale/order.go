@@ -48,6 +48,8 @@ type Order struct {
 	ExpiresAt time.Time   `json:"expires_at"`
 	Key       string      `json:"-"`
 	IP        string      `json:"-"`
+	// Generation is the one of the sale's state in Redis that granted it.
+	Generation int64 `json:"-"`
 }
 
 // OrderLine is one SKU of an order and how much of it came back.

@@ -18,6 +18,11 @@ const (
 	MaxPerUser       = 1_000_000
 	MaxQuantity      = 1_000_000
 	MaxLines         = 50
+	MaxOrderIDLen    = MaxIDLen + 1 + 26
+	MaxUserLen       = 128
+	MaxKeyLen        = 64
+	MaxIPLen         = 64
+	MaxReasonLen     = 500
 	MaxPaymentWindow = 30 * 24 * time.Hour
 	MaxWindow        = 10 * 365 * 24 * time.Hour
 )

@@ -1,0 +1,135 @@
+package ledger_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/harness"
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// onEach runs a promise on every database the ledger supports, each time with
+// an empty, migrated one.
+func onEach(t *testing.T, promise func(t *testing.T, l *ledger.Ledger)) {
+	t.Run("MariaDB", func(t *testing.T) {
+		promise(t, open(t, ledger.Config{DSN: harness.SharedMariaDB(t).NewDatabase(t)}))
+	})
+	t.Run("SQLite", func(t *testing.T) {
+		promise(t, open(t, ledger.Config{SQLite: filepath.Join(t.TempDir(), "ledger.db")}))
+	})
+}
+
+func open(t testing.TB, cfg ledger.Config) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	must(t, l.Migrate(t.Context()))
+	return l
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+var start = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// draft is a sale of 10 of A and 5 of B, and of C without bound.
+func draft(id string) sale.Sale {
+	return sale.Sale{
+		ID: id, Name: "Größter Ausverkauf 🎉", Status: sale.StatusDraft,
+		StartsAt: start, EndsAt: start.Add(time.Hour), PaymentWindow: sale.Duration(20 * time.Minute),
+		PerUserLimit: 4, Timezone: "Europe/Berlin",
+		Items: []sale.Item{{SKU: "B", Stock: 5, PriceCents: 200}, {SKU: "A", Stock: 10, PriceCents: 100}, {SKU: "C", Stock: sale.Unlimited}},
+	}
+}
+
+func createSale(t testing.TB, l *ledger.Ledger, id string) {
+	t.Helper()
+	_, err := l.CreateSale(t.Context(), draft(id))
+	must(t, err)
+}
+
+// grab is a grant of some units of one SKU.
+func grab(saleID, user, key, sku string, quantity int64) sale.Grant {
+	return sale.Grant{
+		Kind: sale.GrantGrab, OrderID: sale.OrderID(saleID, user, key), User: user, Key: key, IP: "203.0.113.9",
+		At: start.Add(1234567 * time.Microsecond).Truncate(time.Millisecond), ExpiresAt: start.Add(20 * time.Minute),
+		Lines: []sale.Line{{SKU: sku, Quantity: quantity, PriceCents: 100}},
+	}
+}
+
+// reduction is an operator's grant that takes stock away.
+func reduction(saleID, key, sku string, quantity int64) sale.Grant {
+	return sale.Grant{
+		Kind: sale.GrantAdjust, OrderID: sale.OrderID(saleID, "ops", key), Key: sale.AdjustmentNote("ops", "broken units"),
+		At: start, Lines: []sale.Line{{SKU: sku, Quantity: quantity}},
+	}
+}
+
+const stream = 1_700_000_000_000_000_000
+
+// batchOf puts each grant into a message of its own, from seq on, and completes them.
+func batchOf(seq uint64, grants ...sale.Grant) ledger.Batch {
+	b := ledger.Batch{StreamID: stream}
+	for i, g := range grants {
+		saleID, _, _ := sale.ParseOrderID(g.OrderID)
+		b.Messages = append(b.Messages, ledger.Message{
+			Seq: seq + uint64(i), SaleID: saleID,
+			Batch: sale.Batch{BatchHead: sale.BatchHead{Generation: 3, Process: "p"}, Grants: []sale.Grant{g}},
+		})
+	}
+	if len(grants) > 0 {
+		b.Done = []ledger.Range{{First: seq, Last: seq + uint64(len(grants)) - 1}}
+	}
+	return b
+}
+
+func record(t testing.TB, l *ledger.Ledger, b ledger.Batch) ledger.Result {
+	t.Helper()
+	r, err := l.Record(t.Context(), b)
+	must(t, err)
+	return r
+}
+
+// sound fails the test unless every guarantee holds in the sale.
+func sound(t testing.TB, l *ledger.Ledger, saleID string) {
+	t.Helper()
+	checks, err := l.Verify(t.Context(), saleID)
+	must(t, err)
+	if len(checks) == 0 {
+		t.Fatal("nothing was verified")
+	}
+	for _, c := range checks {
+		if !c.OK {
+			t.Errorf("%s: %s", c.Name, c.Detail)
+		}
+	}
+}
+
+func item(t testing.TB, l *ledger.Ledger, saleID, sku string) ledger.ItemTotals {
+	t.Helper()
+	totals, err := l.Totals(t.Context(), saleID)
+	must(t, err)
+	for _, it := range totals.Items {
+		if it.SKU == sku {
+			return it
+		}
+	}
+	t.Fatalf("sale %s has no item %s", saleID, sku)
+	return ledger.ItemTotals{}
+}

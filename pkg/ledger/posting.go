@@ -1,0 +1,152 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+// itemKey names a row of items.
+type itemKey struct{ saleID, sku string }
+
+func (a itemKey) compare(b itemKey) int {
+	return cmp.Or(strings.Compare(a.saleID, b.saleID), strings.Compare(a.sku, b.sku))
+}
+
+// posting is what one transaction is about to write. It does no I/O: the items
+// are the rows the transaction has locked, and it alone may change them.
+type posting struct {
+	at      time.Time
+	items   map[itemKey]*itemRow
+	changed map[itemKey]bool
+	orders  []orderRow
+	flows   []flowRow
+	result  Result
+}
+
+func newPosting(locked []itemRow) *posting {
+	p := &posting{at: now(), items: make(map[itemKey]*itemRow, len(locked)), changed: make(map[itemKey]bool)}
+	for i := range locked {
+		p.items[itemKey{locked[i].SaleID, locked[i].SKU}] = &locked[i]
+	}
+	return p
+}
+
+// changedItems returns the rows to write, in lock order.
+func (p *posting) changedItems() []itemRow {
+	rows := make([]itemRow, 0, len(p.changed))
+	for _, key := range slices.SortedFunc(maps.Keys(p.changed), itemKey.compare) {
+		rows = append(rows, *p.items[key])
+	}
+	return rows
+}
+
+// move changes an item and appends the flow that tells of it.
+func (p *posting) move(item *itemRow, f flowRow, change func(*itemRow)) {
+	f.SaleID, f.SKU, f.At = item.SaleID, item.SKU, p.at
+	f.QtyBefore = item.remaining()
+	change(item)
+	f.QtyAfter = item.remaining()
+	f.QtyStep = f.QtyAfter - f.QtyBefore
+	p.flows = append(p.flows, f)
+	p.changed[itemKey{item.SaleID, item.SKU}] = true
+}
+
+// post adds one grant that the ledger does not know yet. The error is permanent.
+func (p *posting) post(e entry) error {
+	items := make([]*itemRow, len(e.grant.Lines))
+	fits := true
+	for i, l := range e.grant.Lines {
+		item := p.items[itemKey{e.saleID, l.SKU}]
+		if item == nil {
+			return fmt.Errorf("%w: sale %s, SKU %s", ErrUnknownItem, e.saleID, l.SKU)
+		}
+		if e.grant.Kind == sale.GrantAdjust && item.unlimited() {
+			return fmt.Errorf("%w: sale %s, SKU %s", ErrUnlimited, e.saleID, l.SKU)
+		}
+		items[i] = item
+		fits = fits && (item.unlimited() || item.remaining() >= l.Quantity)
+	}
+	if !fits {
+		p.result.Rejected = append(p.result.Rejected, e.grant.OrderID)
+	}
+	if e.grant.Kind == sale.GrantAdjust {
+		p.adjustDown(e.grant, items, fits)
+		return nil
+	}
+	return p.grab(e, items, fits)
+}
+
+// grab writes the order; when it does not fit, as rejected and without flows.
+func (p *posting) grab(e entry, items []*itemRow, fits bool) error {
+	g := e.grant
+	lines := make([]sale.OrderLine, len(g.Lines))
+	for i, l := range g.Lines {
+		lines[i].Line = l
+	}
+	encoded, err := encodeLines(lines)
+	if err != nil {
+		return err
+	}
+	order := orderRow{
+		ID: g.OrderID, SaleID: e.saleID, UserID: g.User, IdempotencyKey: g.Key, IP: g.IP,
+		Status: sale.OrderPendingPayment, Items: encoded, Generation: e.generation,
+		CreatedAt: stored(g.At), ExpiresAt: storedOrNull(g.ExpiresAt), UpdatedAt: p.at,
+	}
+	if !fits {
+		order.Status = sale.OrderRejected
+		p.orders = append(p.orders, order)
+		return nil
+	}
+	p.orders = append(p.orders, order)
+	p.result.Orders++
+	for i, l := range g.Lines {
+		f := flowRow{Kind: sale.FlowGrab, Ref: g.OrderID, OrderID: g.OrderID, UserID: g.User}
+		p.move(items[i], f, func(item *itemRow) {
+			item.Granted += l.Quantity
+			item.Sold += l.Quantity
+		})
+	}
+	return nil
+}
+
+// adjustDown lowers the stock. One that does not fit is noted by a flow of
+// zero units, so that it is not tried again.
+func (p *posting) adjustDown(g *sale.Grant, items []*itemRow, fits bool) {
+	actor, reason := g.AdjustmentNote()
+	if !fits {
+		reason = "rejected: " + reason
+	} else {
+		p.result.Adjustments++
+	}
+	for i, l := range g.Lines {
+		f := flowRow{Kind: sale.FlowAdjust, Ref: g.OrderID, Actor: fit(actor, maxActor), Reason: fit(reason, sale.MaxReasonLen)}
+		p.move(items[i], f, func(item *itemRow) {
+			if fits {
+				item.Stock -= l.Quantity
+			}
+		})
+	}
+}
+
+// maxActor and maxDeadReason bound free text, in characters; see schema.sql.
+const (
+	maxActor      = 128
+	maxDeadReason = 1000
+	maxRef        = 128
+)
+
+// fit makes text fit for a column of n characters.
+func fit(text string, n int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n])
+}

@@ -1,0 +1,69 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// change runs one transaction, and runs it again from the start as long as the
+// reason of its failure may pass. Whether a commit that lost its answer took
+// place is unknown: do must find its own work and leave it alone.
+func (l *Ledger) change(ctx context.Context, what string, do func(tx *gorm.DB) error) error {
+	for attempt := 1; ; attempt++ {
+		err := l.write.WithContext(ctx).Transaction(do, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if err == nil {
+			return nil
+		}
+		if attempt == l.cfg.Attempts || !l.transient(err) || !pause(ctx, l.retryDelay(attempt)) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+// transient reports whether the same transaction may succeed later.
+func (l *Ledger) transient(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var network net.Error
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || l.store.transient(err)
+}
+
+// retryDelay doubles with each attempt; half of it is random, so that those who
+// got into each other's way do not meet again.
+func (l *Ledger) retryDelay(attempt int) time.Duration {
+	delay := l.cfg.RetryMin
+	for range attempt - 1 {
+		delay = min(2*delay, l.cfg.RetryMax)
+	}
+	return delay/2 + rand.N(delay/2+1)
+}
+
+// pause waits, and reports false when the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Permanent reports whether an error blames the data: the same call fails again,
+// however often it is repeated. Everything else may pass.
+func (l *Ledger) Permanent(err error) bool {
+	var poison *PoisonError
+	return errors.As(err, &poison) || l.store.permanent(err)
+}

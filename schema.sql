@@ -1,0 +1,135 @@
+-- The tables of Doorbuster, for MySQL 8.4 and MariaDB 10.11. This file is the truth about them.
+--
+-- It is written so that a program can read it line by line:
+--   * a comment is a line of its own;
+--   * a statement ends with a semicolon at the end of a line;
+--   * inside a table, each column and each key has a line of its own.
+-- From the same lines the embedded SQLite gets its tables (pkg/ledger/schema.go).
+--
+-- Ids, keys and states are ASCII and compare byte by byte. Times are UTC, to the millisecond.
+-- Amounts of money are in cents, amounts of stock in units.
+
+-- Which version of this file the database was made from.
+CREATE TABLE IF NOT EXISTS schema_version (
+  version     INT NOT NULL,
+  fingerprint VARCHAR(64) NOT NULL,
+  applied_at  DATETIME(3) NOT NULL,
+  PRIMARY KEY (version)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- One promotion. generation counts its restores in Redis.
+CREATE TABLE IF NOT EXISTS sales (
+  id                VARCHAR(64) NOT NULL,
+  name              VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  status            VARCHAR(16) NOT NULL,
+  starts_at         DATETIME(3) NOT NULL,
+  ends_at           DATETIME(3) NOT NULL,
+  payment_window_ms BIGINT NOT NULL,
+  per_user_limit    BIGINT NOT NULL,
+  timezone          VARCHAR(64) NOT NULL,
+  revision          BIGINT NOT NULL,
+  generation        BIGINT NOT NULL,
+  created_at        DATETIME(3) NOT NULL,
+  updated_at        DATETIME(3) NOT NULL,
+  PRIMARY KEY (id)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- One SKU of a sale. stock -1 is unlimited. granted counts every unit an order ever took, sold the
+-- units that did not come back. The first check is the last guard against overselling.
+CREATE TABLE IF NOT EXISTS items (
+  sale_id     VARCHAR(64) NOT NULL,
+  sku         VARCHAR(64) NOT NULL,
+  position    INT NOT NULL,
+  stock       BIGINT NOT NULL,
+  granted     BIGINT NOT NULL,
+  sold        BIGINT NOT NULL,
+  price_cents BIGINT NOT NULL,
+  PRIMARY KEY (sale_id, sku),
+  CONSTRAINT items_not_oversold CHECK (stock = -1 OR sold <= stock),
+  CONSTRAINT items_sold_not_negative CHECK (sold >= 0),
+  CONSTRAINT items_sold_was_granted CHECK (sold <= granted),
+  CONSTRAINT items_stock_in_range CHECK (stock >= -1)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- What a grant became. items is JSON: [{"sku","quantity","price_cents","returned"}]. The id begins with
+-- the sale's id and a dot, so that a range of the primary key is one sale.
+CREATE TABLE IF NOT EXISTS orders (
+  id              VARCHAR(91) NOT NULL,
+  sale_id         VARCHAR(64) NOT NULL,
+  user_id         VARCHAR(128) NOT NULL,
+  idempotency_key VARCHAR(64) NOT NULL,
+  ip              VARCHAR(64) NOT NULL,
+  status          VARCHAR(16) NOT NULL,
+  items           TEXT NOT NULL,
+  generation      BIGINT NOT NULL,
+  created_at      DATETIME(3) NOT NULL,
+  expires_at      DATETIME(3) NULL,
+  updated_at      DATETIME(3) NOT NULL,
+  PRIMARY KEY (id),
+  KEY orders_by_user (sale_id, user_id),
+  KEY orders_by_expiry (status, expires_at)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- The stock log: append only, and chained: per SKU each qty_before equals the qty_after of the line
+-- before it. The quantities are remaining units (stock - sold; for unlimited stock -sold).
+CREATE TABLE IF NOT EXISTS flows (
+  seq        BIGINT NOT NULL AUTO_INCREMENT,
+  sale_id    VARCHAR(64) NOT NULL,
+  sku        VARCHAR(64) NOT NULL,
+  kind       VARCHAR(16) NOT NULL,
+  ref        VARCHAR(128) NOT NULL,
+  order_id   VARCHAR(91) NOT NULL,
+  user_id    VARCHAR(128) NOT NULL,
+  qty_before BIGINT NOT NULL,
+  qty_step   BIGINT NOT NULL,
+  qty_after  BIGINT NOT NULL,
+  reason     VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  actor      VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  at         DATETIME(3) NOT NULL,
+  PRIMARY KEY (seq),
+  UNIQUE KEY flows_once (sale_id, sku, kind, ref),
+  KEY flows_by_sale (sale_id, seq),
+  CONSTRAINT flows_add_up CHECK (qty_after = qty_before + qty_step)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- Stock that came back, to be applied in Redis once. items is JSON: [{"sku","quantity","price_cents"}],
+-- units the sum of its quantities. applied_at is NULL until Redis is known to have it.
+CREATE TABLE IF NOT EXISTS givebacks (
+  sale_id    VARCHAR(64) NOT NULL,
+  id         VARCHAR(144) NOT NULL,
+  order_id   VARCHAR(91) NOT NULL,
+  user_id    VARCHAR(128) NOT NULL,
+  items      TEXT NOT NULL,
+  units      BIGINT NOT NULL,
+  decided_at DATETIME(3) NOT NULL,
+  applied_at DATETIME(3) NULL,
+  PRIMARY KEY (sale_id, id),
+  KEY givebacks_by_applied (applied_at, sale_id, id)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- Which messages of the stream are written: first_seq to last_seq, both inclusive. stream_id is the
+-- stream's creation time, so that a new stream never inherits an old one's progress.
+CREATE TABLE IF NOT EXISTS progress (
+  stream_id BIGINT NOT NULL,
+  first_seq BIGINT NOT NULL,
+  last_seq  BIGINT NOT NULL,
+  PRIMARY KEY (stream_id, first_seq),
+  CONSTRAINT progress_in_order CHECK (first_seq <= last_seq)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- Grants the order worker gave up on. record is what sale.AppendGrant wrote, or the message that could
+-- not be read. status is open, replayed or cancelled.
+CREATE TABLE IF NOT EXISTS dead_letters (
+  sale_id    VARCHAR(64) NOT NULL,
+  order_id   VARCHAR(91) NOT NULL,
+  stream_id  BIGINT NOT NULL,
+  seq        BIGINT NOT NULL,
+  generation BIGINT NOT NULL,
+  reason     VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  attempts   INT NOT NULL,
+  record     LONGBLOB NOT NULL,
+  status     VARCHAR(16) NOT NULL,
+  at         DATETIME(3) NOT NULL,
+  updated_at DATETIME(3) NOT NULL,
+  PRIMARY KEY (sale_id, order_id)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
