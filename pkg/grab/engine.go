@@ -60,7 +60,7 @@ type Config struct {
 	InFlightMax     int64         // grabs in this process; default 20000
 	UnackedBatches  int           // batches per sale that wait for the stream; default 2
 	PublishDeadline time.Duration // until a winner hears "pending"; default 2s
-	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s
+	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s, negative is no mark
 	LeaseTTL        time.Duration // of the process lease in Redis; default 5s
 }
 

@@ -46,11 +46,15 @@ func NewProcess() string { return strings.ToLower(rand.Text()[:16]) }
 
 // NewService returns a Service that has not begun.
 func NewService(cfg ServiceConfig) (*Service, error) {
+	soldOutTTL := cfg.Tuning.SoldOutTTL
+	if soldOutTTL == 0 {
+		soldOutTTL = -1 // the setting's 0 is no mark
+	}
 	engine, err := New(Config{
 		Process:  NewProcess(),
 		BatchMax: cfg.Tuning.BatchMax, QueueMax: cfg.Tuning.QueueMax, InFlightMax: int64(cfg.Tuning.InFlightMax),
 		UnackedBatches: cfg.Tuning.UnackedBatches, PublishDeadline: cfg.PublishDeadline,
-		SoldOutTTL: cfg.Tuning.SoldOutTTL, LeaseTTL: cfg.Tuning.LeaseTTL,
+		SoldOutTTL: soldOutTTL, LeaseTTL: cfg.Tuning.LeaseTTL,
 	}, cfg.Stock, cfg.Stream, meter{cfg.Metrics}, cfg.Log)
 	if err != nil {
 		return nil, err

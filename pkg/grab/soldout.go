@@ -58,7 +58,7 @@ func (s *soldOut) drop() {
 // seen hears that Redis refused for want of a SKU. With none left at all it
 // renews the mark, or reads the winners for a new one.
 func (s *soldOut) seen(b *batcher, d stock.Decision, sku string) {
-	if d.Remaining[sku] != 0 {
+	if d.Remaining[sku] != 0 || b.engine.cfg.SoldOutTTL < 0 {
 		return
 	}
 	m := s.mark.Load()
