@@ -27,6 +27,18 @@ func writeGiveback(tx *gorm.DB, g sale.Giveback) error {
 	return nil
 }
 
+// GetGiveback returns one giveback of a sale, or ErrNotFound.
+func (l *Ledger) GetGiveback(ctx context.Context, saleID, id string) (sale.Giveback, error) {
+	g, err := l.findGiveback(ctx, saleID, id)
+	if err == nil && g == nil {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return sale.Giveback{}, fmt.Errorf("giveback %s of sale %s: %w", id, saleID, err)
+	}
+	return *g, nil
+}
+
 // findGiveback returns nil when there is none.
 func (l *Ledger) findGiveback(ctx context.Context, saleID, id string) (*sale.Giveback, error) {
 	row, err := take[givebackRow](l.read.WithContext(ctx).Where("sale_id = ? AND id = ?", saleID, id))

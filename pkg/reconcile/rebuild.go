@@ -1,0 +1,203 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+)
+
+// rebuild reads ledger and stream, folds them, writes the result to temporary
+// keys and switches to it. Grants go from the ledger's rows to Redis as they are
+// read.
+func (x *run) rebuild(ctx context.Context, old oldState, target stock.Target) (Folded, error) {
+	restore := x.stock.BeginRestore(x.saleID, x.cfg.Chunk)
+	folded, err := x.write(ctx, restore, old, target.Fence)
+	if err == nil {
+		target.Remaining = folded.Remaining
+		err = x.timed(ctx, StepCommit, func(ctx context.Context) error { return restore.Commit(ctx, target) })
+	}
+	if err != nil {
+		abort, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		return Folded{}, errors.Join(err, restore.Abort(abort, skus(&x.sale)))
+	}
+	x.report.Violations = folded.Violations
+	x.report.Restored = Restored{
+		Grants: folded.Grants, FromStream: folded.FromStream, Buyers: int64(len(folded.Buyers)), Remaining: folded.Remaining,
+	}
+	x.report.Differences = old.compare(folded)
+	return folded, nil
+}
+
+func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, fence uint64) (Folded, error) {
+	status, err := x.stream.Info(ctx)
+	if err != nil {
+		return Folded{}, err
+	}
+	var folded Folded
+	err = x.ledger.ReadSnapshot(ctx, x.saleID, status.StreamID, status.FirstSeq, func(snap *ledger.Snapshot) error {
+		x.sale = snap.Sale()
+		x.report.Read = Read{Outboxes: x.report.Read.Outboxes, Progress: snap.Floor()}
+		fold := NewFold(&x.sale, func(orderID string, record []byte) error {
+			old.confirm(orderID)
+			return restore.Grant(ctx, orderID, record)
+		})
+		if err := x.readTail(ctx, fold, snap.Floor(), fence); err != nil {
+			return err
+		}
+		if err := x.readLedger(ctx, fold, snap); err != nil {
+			return err
+		}
+		return x.timed(ctx, StepWrite, func(ctx context.Context) (err error) {
+			if folded, err = fold.Finish(); err != nil {
+				return err
+			}
+			return writeFolded(ctx, restore, folded)
+		})
+	})
+	return folded, err
+}
+
+// readTail reads what the ledger may not have: the stream from the recorded
+// progress, which is a lower bound, through the fence.
+func (x *run) readTail(ctx context.Context, fold *Fold, progress, fence uint64) error {
+	return x.timed(ctx, StepTail, func(ctx context.Context) error {
+		return x.stream.ReadGrants(ctx, x.saleID, progress, fence, func(_ uint64, batch sale.Batch) error {
+			x.report.Read.TailMessages++
+			for i := range batch.Grants {
+				fold.Loose(&batch.Grants[i])
+			}
+			return nil
+		})
+	})
+}
+
+// readLedger reads dead letters first: they and the tail may hold the same grant
+// that an order has by now.
+func (x *run) readLedger(ctx context.Context, fold *Fold, snap *ledger.Snapshot) error {
+	return x.timed(ctx, StepLedger, func(context.Context) error { return fold.ledger(snap, &x.report.Read) })
+}
+
+// ledger adds everything the ledger has of the sale.
+func (f *Fold) ledger(snap *ledger.Snapshot, read *Read) error {
+	err := snap.DeadLetters(func(d *ledger.DeadLetter) error {
+		read.DeadLetters++
+		g, err := d.Grant()
+		if err != nil {
+			f.violations.Addf("dead letter %s can't be read: what it holds is not known", d.OrderID)
+			return nil
+		}
+		f.Loose(&g)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := snap.Orders(func(o *sale.Order) error { read.Orders++; return f.Order(o) }); err != nil {
+		return err
+	}
+	if err := snap.Settled(func(g *sale.Grant) error { read.Settled++; return f.Settled(g) }); err != nil {
+		return err
+	}
+	return snap.Givebacks(func(id string, units int64) error {
+		read.Givebacks++
+		f.Giveback(id, units)
+		return nil
+	})
+}
+
+// writeFolded writes what is known only after the last grant.
+func writeFolded(ctx context.Context, restore *stock.Restore, folded Folded) error {
+	for user, h := range folded.Buyers {
+		if err := restore.Buyer(ctx, user, h.Units, h.OrderID); err != nil {
+			return err
+		}
+	}
+	for id, units := range folded.Givebacks {
+		if err := restore.Giveback(ctx, id, units); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oldState is what Redis held before an attempt, for the report.
+type oldState struct {
+	raw     stock.Raw
+	known   bool            // raw was read
+	sampled int             // grants looked at
+	unseen  map[string]bool // those of them the rebuilt state has not had yet
+}
+
+// sampleMax bounds how many old grants are compared one by one.
+const sampleMax = 1000
+
+// errSampled ends a scan that has seen enough.
+var errSampled = errors.New("sample is complete")
+
+// look reads what can be read of the old state. That it can't be read is no
+// failure: it is being replaced because something is wrong with it.
+func (x *run) look(ctx context.Context) oldState {
+	raw, err := x.stock.Raw(ctx, x.saleID, skus(&x.sale))
+	if err != nil {
+		return oldState{}
+	}
+	old := oldState{raw: raw, known: true, unseen: make(map[string]bool)}
+	x.report.Found.Generation = max(x.report.Found.Generation, raw.Generation)
+	// The same: what was seen until an error is a sample too.
+	_ = x.stock.Grants(ctx, x.saleID, func(orderID string, _ stock.Stored) error {
+		if len(old.unseen) >= sampleMax {
+			return errSampled
+		}
+		old.unseen[orderID] = true
+		return nil
+	})
+	old.sampled = len(old.unseen)
+	return old
+}
+
+func (o *oldState) confirm(orderID string) {
+	if len(o.unseen) > 0 {
+		delete(o.unseen, orderID)
+	}
+}
+
+// compare returns nil when nothing was there to compare with.
+func (o *oldState) compare(folded Folded) *Differences {
+	if !o.known {
+		return nil
+	}
+	d := Differences{
+		Buyers: differ(o.raw.Buyers, int64(len(folded.Buyers))), Grants: differ(o.raw.Grants, folded.Grants),
+		Givebacks: differ(o.raw.Applied, int64(len(folded.Givebacks))), Sampled: o.sampled,
+	}
+	for sku, after := range folded.Remaining {
+		before, ok := o.raw.Remaining[sku]
+		if !ok {
+			before = missingKey
+		}
+		if before != after && len(d.Remaining) < maxDifferences {
+			d.Remaining = append(d.Remaining, CountDifference{SKU: sku, Before: before, After: after})
+		}
+	}
+	for id := range o.unseen {
+		if len(d.VoidedOrders) == maxSamples {
+			break
+		}
+		d.VoidedOrders = append(d.VoidedOrders, id)
+	}
+	return &d
+}
+
+// maxDifferences bounds the SKUs in a report.
+const maxDifferences = 100
+
+func differ(before, after int64) *CountDifference {
+	if before == after {
+		return nil
+	}
+	return &CountDifference{Before: before, After: after}
+}
