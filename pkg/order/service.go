@@ -1,0 +1,70 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/telemetry"
+	"github.com/doorbuster/doorbuster/pkg/web"
+	"golang.org/x/sync/errgroup"
+)
+
+// Service is the order role: the worker, and the HTTP for the owners of orders.
+type Service struct {
+	api    *API
+	worker *Worker
+	lag    *Lag
+}
+
+// ServiceConfig is what a Service is made of.
+type ServiceConfig struct {
+	Tuning    config.OrderTuning
+	Ledger    *ledger.Ledger
+	Stock     *stock.Store
+	Stream    *stream.Stream
+	Givebacks Givebacks
+	Identity  web.Identity
+	Metrics   *telemetry.OrderMetrics
+	Log       *slog.Logger
+}
+
+// NewService returns a Service that has not begun. The stream must have been
+// opened with Tuning.AckWait.
+func NewService(cfg ServiceConfig) (*Service, error) {
+	if cfg.Givebacks == nil {
+		return nil, errors.New("order service: Givebacks is required")
+	}
+	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax}, cfg.Identity, cfg.Ledger, cfg.Stock, cfg.Givebacks, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	worker, err := NewWorker(WorkerConfig{
+		Loops: cfg.Tuning.Workers, FetchMax: cfg.Tuning.FetchMax, GrantsPerTx: cfg.Tuning.GrantsPerTx,
+		MaxDeliveries: cfg.Tuning.MaxDeliverAttempts, RetryBase: cfg.Tuning.RetryBase, RetryMax: cfg.Tuning.RetryMax,
+		AckWait: cfg.Tuning.AckWait,
+	}, cfg.Ledger, cfg.Stream, api.Written, cfg.Metrics, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{api: api, worker: worker, lag: NewLag(cfg.Stream, cfg.Metrics.StreamLag)}, nil
+}
+
+// Mount registers the service's routes.
+func (s *Service) Mount(router *web.Router) { s.api.Mount(router) }
+
+// Run writes orders until ctx ends and what is in hand is written.
+func (s *Service) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.worker.Run(ctx) })
+	group.Go(func() error { return s.lag.Run(ctx) })
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("order service: %w", err)
+	}
+	return nil
+}
