@@ -1,0 +1,9 @@
+package load
+
+import (
+	"testing"
+
+	"github.com/doorbuster/doorbuster/pkg/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

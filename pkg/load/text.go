@@ -1,0 +1,50 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+// WriteText writes the report for a person.
+func (r *Report) WriteText(w io.Writer) error {
+	fmt.Fprintf(w, "%d grabs of %d users in %s: %d requests (%d retries, %d replays), %.0f a second\n",
+		r.Grabs, r.Users, Short(time.Duration(r.Duration)), r.Requests, r.Retried, r.Replayed, r.RequestsPerSecond)
+	fmt.Fprintf(w, "%d distinct winners, %d contradictions, %d undecided, seed %d\n\n",
+		r.DistinctWinners, r.Contradictions, r.Undecided, r.Seed)
+	if r.Problem != "" {
+		fmt.Fprintf(w, "first problem: %s\n\n", r.Problem)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "outcome\tgrabs\tanswers\tp50\tp90\tp99\tp99.9\tmax\t")
+	for _, class := range Classes {
+		l, answered := r.Latency[class]
+		if !answered {
+			continue
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s", class, r.Outcomes[class], l.row())
+	}
+	fmt.Fprintf(table, "%s\t\t%s", "decision", r.Decision.row())
+	return table.Flush()
+}
+
+func (l *Latency) row() string {
+	row := fmt.Sprintf("%d\t", l.Count)
+	for _, d := range []sale.Duration{l.P50, l.P90, l.P99, l.P999, l.Max} {
+		row += Short(time.Duration(d)) + "\t"
+	}
+	return row + "\n"
+}
+
+// Short writes a duration with three digits.
+func Short(d time.Duration) string {
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}
