@@ -101,26 +101,34 @@ func (s *Store) master(ctx context.Context, key string) (*redis.Client, error) {
 // minRedis is the first version that keeps loaded scripts from replicas.
 const minRedis = 7
 
-// readLife asks a server who it is. A server that does not even tell its version
-// (miniredis) has an empty life; any other must tell what the fence needs.
+// readLife asks a server who it is.
 func readLife(ctx context.Context, conn *redis.Conn) (serverLife, error) {
 	info, err := conn.Info(ctx).Result()
 	if err != nil {
 		return serverLife{}, fmt.Errorf("read server info: %w", err)
 	}
+	return lifeOf(info)
+}
+
+// lifeOf reads a server's INFO. A server that does not even tell its version
+// (miniredis) has an empty life; any other must be a master that tells what the
+// fence needs.
+func lifeOf(info string) (serverLife, error) {
 	fields := infoFields(info)
-	if role := fields["role"]; role != "" && role != "master" {
+	version, ok := fields["redis_version"]
+	if !ok {
+		return serverLife{}, nil
+	}
+	if role := fields["role"]; role != "master" {
 		return serverLife{}, fmt.Errorf("redis server is a %s, not a master", role)
 	}
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < minRedis {
+		return serverLife{}, fmt.Errorf("redis is version %s: must be %d.0 or later", version, minRedis)
+	}
 	life := serverLife{runID: fields["run_id"], replid: fields["master_replid"]}
-	if version := fields["redis_version"]; version != "" {
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err != nil || n < minRedis {
-			return serverLife{}, fmt.Errorf("redis %s is too old: must be %d.0 or later", version, minRedis)
-		}
-		if life.runID == "" || life.replid == "" {
-			return serverLife{}, errors.New("redis does not tell its run_id and master_replid: a failover could not be noticed")
-		}
+	if life.runID == "" || life.replid == "" {
+		return serverLife{}, errors.New("redis does not tell its run_id and master_replid: a failover could not be noticed")
 	}
 	return life, nil
 }
