@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
 // shop is a service that answers as the test says.
@@ -46,7 +47,7 @@ func TestEveryGrabIsSentOnceByItsUserWithItsKey(t *testing.T) {
 	users, keys := map[string]int{}, map[string]int{}
 	report := run(t, Config{Users: 40, Grabs: 100, URL: shop(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
-		users[r.Header.Get("X-User-ID")]++
+		users[r.Header.Get(web.UserHeader)]++
 		keys[r.Header.Get("Idempotency-Key")]++
 		mu.Unlock()
 		if r.URL.Path != "/v1/sales/s/grabs" {

@@ -183,9 +183,9 @@ func (s *schedule) poke() {
 // taskHeap is ordered by due; see container/heap.
 type taskHeap []task
 
-func (h taskHeap) Len() int           { return len(h) }
-func (h taskHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h taskHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *taskHeap) Len() int           { return len(*h) }
+func (h *taskHeap) Less(i, j int) bool { return (*h)[i].due.Before((*h)[j].due) }
+func (h *taskHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
 
 // Push appends a task.
 func (h *taskHeap) Push(x any) { *h = append(*h, x.(task)) }

@@ -32,11 +32,9 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 func (l *Latency) row() string {
-	row := fmt.Sprintf("%d\t", l.Count)
-	for _, d := range []sale.Duration{l.P50, l.P90, l.P99, l.P999, l.Max} {
-		row += Short(time.Duration(d)) + "\t"
-	}
-	return row + "\n"
+	short := func(d sale.Duration) string { return Short(time.Duration(d)) }
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t\n",
+		l.Count, short(l.P50), short(l.P90), short(l.P99), short(l.P999), short(l.Max))
 }
 
 // Short writes a duration with three digits.
