@@ -154,7 +154,12 @@ func (d *desk) work(cfg order.WorkerConfig) (stop func()) {
 
 func (d *desk) workWith(cfg order.WorkerConfig, l order.Ledger, s order.Stream) (stop func()) {
 	d.t.Helper()
-	w := get[*order.Worker](d.t)(order.NewWorker(cfg, l, s, nil, d.metrics, d.log))
+	return d.workTelling(cfg, l, s, nil)
+}
+
+func (d *desk) workTelling(cfg order.WorkerConfig, l order.Ledger, s order.Stream, written func(string)) (stop func()) {
+	d.t.Helper()
+	w := get[*order.Worker](d.t)(order.NewWorker(cfg, l, s, written, d.metrics, d.log))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

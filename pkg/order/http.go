@@ -108,6 +108,9 @@ func NewAPI(cfg APIConfig, identity web.Identity, orders Orders, st Stock, giveb
 // Written wakes the requests that wait for an order: it is in the ledger now.
 func (a *API) Written(orderID string) { a.waiters.tell(orderID) }
 
+// Waiting is how many requests wait for orders now.
+func (a *API) Waiting() int { return a.waiters.waiting() }
+
 // Mount registers the API's routes.
 func (a *API) Mount(router *web.Router) {
 	router.HandleFunc(Routes[0], a.get)

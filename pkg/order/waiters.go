@@ -58,3 +58,10 @@ func (w *waiters) tell(orderID string) {
 		delete(w.byOrder, orderID)
 	}
 }
+
+// waiting is how many requests wait.
+func (w *waiters) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count
+}

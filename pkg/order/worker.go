@@ -207,13 +207,17 @@ func (w *Worker) handle(ctx context.Context, messages []stream.Message) []stream
 	return results
 }
 
+// keepEvery is the longest time between two requests for more time: another
+// service, started with other settings, may have shortened the consumer's AckWait.
+const keepEvery = 10 * time.Second
+
 // keep asks for more time for messages that take long, until stop is called.
 func (w *Worker) keep(messages []stream.Message) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(w.cfg.AckWait / 3)
+		tick := time.NewTicker(min(w.cfg.AckWait/3, keepEvery))
 		defer tick.Stop()
 		for {
 			select {

@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/stream"
+)
+
+// Delays between attempts to prepare the ledger, see stream.Delay.
+const (
+	ledgerRetryBase = 100 * time.Millisecond
+	ledgerRetryMax  = 5 * time.Second
+)
+
+// Ledger opens the ledger, waits until MySQL answers and its tables exist, and
+// watches its health. A database that holds other tables is an error at once.
+func (d *Daemon) Ledger(ctx context.Context, cfg config.MySQL) (*ledger.Ledger, error) {
+	l, err := ledger.Open(ctx, ledger.Config{
+		DSN: cfg.DSN, MaxOpen: cfg.MaxOpen, DialTimeout: cfg.DialTimeout, Timeout: cfg.Timeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.OnClose(func() { _ = l.Close() }) // nothing can be done about it, and nothing is lost
+	if err := d.migrate(ctx, l); err != nil {
+		return nil, fmt.Errorf("prepare the ledger: %w", err)
+	}
+	d.Health.Add("mysql", l.Ping)
+	return l, nil
+}
+
+func (d *Daemon) migrate(ctx context.Context, l *ledger.Ledger) error {
+	for attempt := 1; ; attempt++ {
+		err := l.Migrate(ctx)
+		if _, foreign := errors.AsType[*ledger.SchemaError](err); err == nil || foreign || ctx.Err() != nil {
+			return err
+		}
+		d.Log.WarnContext(ctx, "ledger not prepared yet", "attempt", attempt, "error", err)
+		timer := time.NewTimer(stream.Delay(attempt, ledgerRetryBase, ledgerRetryMax))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// Command order is the order service: it turns grants into orders and answers
+// their owners.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/daemon"
+	"github.com/doorbuster/doorbuster/pkg/order"
+	"github.com/doorbuster/doorbuster/pkg/reconcile"
+	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/telemetry"
+)
+
+func main() {
+	var cfg config.Order
+	config.MustParse("order", "Turns grants into orders and answers their owners.", &cfg)
+	if err := run(cfg); err != nil {
+		fmt.Fprintln(os.Stderr, "order:", err)
+		os.Exit(1)
+	}
+}
+
+func run(cfg config.Order) error {
+	ctx, stop := daemon.SignalContext()
+	defer stop()
+	d, err := daemon.New("order", cfg.HTTP, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	service, err := wire(ctx, d, cfg)
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx, service)
+}
+
+func wire(ctx context.Context, d *daemon.Daemon, cfg config.Order) (*order.Service, error) {
+	identity, err := d.Identity(ctx, cfg.Identity)
+	if err != nil {
+		return nil, err
+	}
+	store, err := d.Stock(ctx, cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
+	l, err := d.Ledger(ctx, cfg.MySQL)
+	if err != nil {
+		return nil, err
+	}
+	s, err := d.Stream(ctx, cfg.NATS, func(c *stream.Config) { c.AckWait = cfg.Order.AckWait })
+	if err != nil {
+		return nil, err
+	}
+	return order.NewService(order.ServiceConfig{
+		Tuning: cfg.Order, Ledger: l, Stock: store, Stream: s, Identity: identity,
+		Givebacks: reconcile.NewGivebacks(store, l, s),
+		Metrics:   telemetry.NewOrderMetrics(d.Registry, order.Tables, order.RetryReasons), Log: d.Log,
+	})
+}
