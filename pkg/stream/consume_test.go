@@ -213,7 +213,8 @@ func TestAMessageDoesNotEndBeforeItsDeadLetterIsStored(t *testing.T) {
 
 func TestTheConsumerOutlivesTheServer(t *testing.T) {
 	server := harness.NATS(t)
-	s := open(t, server)
+	// What was on its way when the server died comes again after AckWait.
+	s := open(t, server, func(c *stream.Config) { c.AckWait = time.Second })
 	m := &maker{saleID: "s1", process: "p", fence: begin(t, s, "s1"), grants: 1}
 	b := &inbox{}
 	consume(t, s, b.handle)

@@ -173,8 +173,7 @@ func (l *Lease) keep(ctx context.Context, renewed time.Time) {
 	}
 }
 
-// renew writes our entry again with a fresh time to live. nats.go's
-// KeyValue.Update can't: it writes an entry that lives for ever.
+// renew writes our entry again with a fresh time to live.
 func (l *Lease) renew(ctx context.Context, deadline time.Time) error {
 	ctx, cancel, err := l.stream.request(ctx)
 	if err != nil {
@@ -185,22 +184,32 @@ func (l *Lease) renew(ctx context.Context, deadline time.Time) error {
 	defer cancelAtEnd()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	err = l.write(ctx)
+	if apiCode(err) != jetstream.JSErrCodeStreamWrongLastSequence {
+		return err
+	}
+	if err := l.adopt(ctx); err != nil {
+		return err
+	}
+	return l.write(ctx)
+}
+
+// write puts our entry in the place of our last one. nats.go's KeyValue.Update
+// can't: it writes an entry that lives for ever. l.mu is held.
+func (l *Lease) write(ctx context.Context) error {
 	ack, err := l.stream.js.Publish(ctx, bucketKey(LeasesBucket, l.name), l.token,
 		jetstream.WithExpectLastSequencePerSubject(l.revision),
 		jetstream.WithMsgTTL(l.ttl),
 		jetstream.WithRetryAttempts(0))
-	if err == nil {
-		l.revision = ack.Sequence
-		return nil
-	}
-	if apiCode(err) != jetstream.JSErrCodeStreamWrongLastSequence {
+	if err != nil {
 		return err
 	}
-	return l.adopt(ctx)
+	l.revision = ack.Sequence
+	return nil
 }
 
 // adopt looks whose the entry is: ours with another revision, when the answer to an
-// earlier renewal was lost, or another's.
+// earlier write was lost, or another's (ErrHeld).
 func (l *Lease) adopt(ctx context.Context) error {
 	bucket, err := l.stream.bucket(ctx, LeasesBucket)
 	if err != nil {

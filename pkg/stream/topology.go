@@ -15,8 +15,10 @@ import (
 var (
 	// ErrServerTooOld says that the server lacks what we need.
 	ErrServerTooOld = errors.New("nats-server is older than 2.11")
-	// ErrTopology says that something of ours exists with settings that can't be changed.
-	ErrTopology = errors.New("exists with settings that can't be changed")
+	// ErrTopology says that the server refuses our settings: something of the name, or
+	// on our subjects, exists with others that can't be changed, or the server can't
+	// provide them (replicas without a cluster).
+	ErrTopology = errors.New("the server refuses our settings")
 )
 
 const (
@@ -141,7 +143,7 @@ func (s *Stream) ensureStream(ctx context.Context, want jetstream.StreamConfig) 
 			return nil
 		}
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return fmt.Errorf("create stream %s: %w", want.Name, err)
+			return settingsError("stream "+want.Name, err)
 		}
 		found, err = s.js.Stream(ctx, want.Name) // another service was faster
 	}
@@ -154,7 +156,7 @@ func (s *Stream) ensureStream(ctx context.Context, want jetstream.StreamConfig) 
 		return nil
 	}
 	if _, err := s.js.UpdateStream(ctx, corrected); err != nil {
-		return updateError("stream "+want.Name, err)
+		return settingsError("stream "+want.Name, err)
 	}
 	return nil
 }
@@ -199,19 +201,19 @@ func (s *Stream) ensureOrdersConsumer(ctx context.Context) (jetstream.Consumer, 
 		MaxDeliver:    -1, // the order worker decides when to give up, not the server
 	})
 	if err != nil {
-		return nil, updateError("consumer "+OrdersConsumer, err)
+		return nil, settingsError("consumer "+OrdersConsumer, err)
 	}
 	return consumer, nil
 }
 
-// updateError tells settings the server refuses to change from a server that can't right now.
-func updateError(what string, err error) error {
+// settingsError tells settings the server refuses from a server that can't right now.
+func settingsError(what string, err error) error {
 	switch apiCode(err) {
 	case codeStreamInvalidConfig, codeStreamReplicasNotSupported, codeSubjectOverlap,
 		codeStreamUpdate, jetstream.JSErrCodeConsumerCreate, jetstream.JSErrCodeConsumerAlreadyExists:
-		return fmt.Errorf("%s %w: %w", what, ErrTopology, err)
+		return fmt.Errorf("%s: %w: %w", what, ErrTopology, err)
 	default:
-		return fmt.Errorf("update %s: %w", what, err)
+		return fmt.Errorf("make or update %s: %w", what, err)
 	}
 }
 
