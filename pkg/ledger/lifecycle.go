@@ -28,8 +28,9 @@ func (l *Ledger) CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 		case !errors.Is(err, ErrNotFound):
 			return err
 		}
-		sent = true
-		return insertSale(tx, &s, l.cfg.InsertRows)
+		err = insertSale(tx, &s, l.cfg.InsertRows)
+		sent = err == nil
+		return err
 	})
 	if err != nil {
 		return sale.Sale{}, err
@@ -43,6 +44,10 @@ func insertSale(tx *gorm.DB, s *sale.Sale, chunk int) error {
 	if err := tx.Create(&row).Error; err != nil {
 		return err
 	}
+	return insertItems(tx, s, chunk)
+}
+
+func insertItems(tx *gorm.DB, s *sale.Sale, chunk int) error {
 	items := make([]itemRow, len(s.Items))
 	for i, it := range s.Items {
 		items[i] = itemRow{SaleID: s.ID, SKU: it.SKU, Position: i, Stock: it.Stock, PriceCents: it.PriceCents}
@@ -128,16 +133,21 @@ func (l *Ledger) EditSale(ctx context.Context, id string, edit func(*sale.Sale) 
 			return nil
 		}
 		edited.Revision++
-		var row saleRow
-		row.set(&edited)
-		return tx.Model(&saleRow{}).Where("id = ?", id).
-			Select("name", "status", "starts_at", "ends_at", "payment_window_ms", "per_user_limit", "timezone", "revision", "updated_at").
-			UpdateColumns(&row).Error
+		return updateSale(tx, &edited)
 	})
 	if err != nil {
 		return sale.Sale{}, err
 	}
 	return edited, nil
+}
+
+// updateSale writes everything of a sale that may change, except its items.
+func updateSale(tx *gorm.DB, s *sale.Sale) error {
+	var row saleRow
+	row.set(s)
+	return tx.Model(&saleRow{}).Where("id = ?", s.ID).
+		Select("name", "status", "starts_at", "ends_at", "payment_window_ms", "per_user_limit", "timezone", "revision", "updated_at").
+		UpdateColumns(&row).Error
 }
 
 // GetSale returns a sale with its items, or ErrNotFound. The items' stock
