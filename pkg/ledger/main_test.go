@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"testing"
 	"time"
@@ -8,19 +9,52 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/glebarez/sqlite"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// onEach runs a promise on every database the ledger supports, each time with
-// an empty, migrated one.
-func onEach(t *testing.T, promise func(t *testing.T, l *ledger.Ledger)) {
+// desk is an empty, migrated ledger and a way past it.
+type desk struct {
+	*ledger.Ledger
+	raw    *sql.DB
+	sqlite bool
+}
+
+// onEach runs a promise on every database the ledger supports.
+func onEach(t *testing.T, promise func(t *testing.T, d desk)) {
+	t.Helper()
 	t.Run("MariaDB", func(t *testing.T) {
-		promise(t, open(t, ledger.Config{DSN: harness.SharedMariaDB(t).NewDatabase(t)}))
+		dsn := harness.SharedMariaDB(t).NewDatabase(t)
+		promise(t, desk{open(t, ledger.Config{DSN: dsn}), openRaw(t, "mysql", dsn), false})
 	})
 	t.Run("SQLite", func(t *testing.T) {
-		promise(t, open(t, ledger.Config{SQLite: filepath.Join(t.TempDir(), "ledger.db")}))
+		path := filepath.Join(t.TempDir(), "ledger.db")
+		promise(t, desk{open(t, ledger.Config{SQLite: path}), openRaw(t, sqlite.DriverName, path), true})
 	})
+}
+
+func openRaw(t testing.TB, driver, address string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, address)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
+}
+
+// count is the one number that a query finds.
+func (d desk) count(t testing.TB, query string, args ...any) int64 {
+	t.Helper()
+	var n int64
+	must(t, d.raw.QueryRowContext(t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// exec changes rows behind the ledger's back.
+func (d desk) exec(t testing.TB, statement string, args ...any) {
+	t.Helper()
+	_, err := d.raw.ExecContext(t.Context(), statement, args...)
+	must(t, err)
 }
 
 func open(t testing.TB, cfg ledger.Config) *ledger.Ledger {
@@ -58,9 +92,9 @@ func draft(id string) sale.Sale {
 	}
 }
 
-func createSale(t testing.TB, l *ledger.Ledger, id string) {
+func createSale(t testing.TB, d desk, id string) {
 	t.Helper()
-	_, err := l.CreateSale(t.Context(), draft(id))
+	_, err := d.CreateSale(t.Context(), draft(id))
 	must(t, err)
 }
 
@@ -99,17 +133,17 @@ func batchOf(seq uint64, grants ...sale.Grant) ledger.Batch {
 	return b
 }
 
-func record(t testing.TB, l *ledger.Ledger, b ledger.Batch) ledger.Result {
+func record(t testing.TB, d desk, b ledger.Batch) ledger.Result {
 	t.Helper()
-	r, err := l.Record(t.Context(), b)
+	r, err := d.Record(t.Context(), b)
 	must(t, err)
 	return r
 }
 
 // sound fails the test unless every guarantee holds in the sale.
-func sound(t testing.TB, l *ledger.Ledger, saleID string) {
+func sound(t testing.TB, d desk, saleID string) {
 	t.Helper()
-	checks, err := l.Verify(t.Context(), saleID)
+	checks, err := d.Verify(t.Context(), saleID)
 	must(t, err)
 	if len(checks) == 0 {
 		t.Fatal("nothing was verified")
@@ -121,9 +155,9 @@ func sound(t testing.TB, l *ledger.Ledger, saleID string) {
 	}
 }
 
-func item(t testing.TB, l *ledger.Ledger, saleID, sku string) ledger.ItemTotals {
+func item(t testing.TB, d desk, saleID, sku string) ledger.ItemTotals {
 	t.Helper()
-	totals, err := l.Totals(t.Context(), saleID)
+	totals, err := d.Totals(t.Context(), saleID)
 	must(t, err)
 	for _, it := range totals.Items {
 		if it.SKU == sku {

@@ -96,7 +96,7 @@ func (r *orderRow) order() (sale.Order, error) {
 }
 
 type flowRow struct {
-	Seq       int64         `gorm:"column:seq;type:bigint;primaryKey;autoIncrement"`
+	Seq       int64         `gorm:"column:seq;type:bigint;primaryKey;autoIncrement;index:flows_by_sale,priority:2"`
 	SaleID    string        `gorm:"column:sale_id;type:varchar(64);not null;uniqueIndex:flows_once,priority:1;index:flows_by_sale,priority:1"`
 	SKU       string        `gorm:"column:sku;type:varchar(64);not null;uniqueIndex:flows_once,priority:2"`
 	Kind      sale.FlowKind `gorm:"column:kind;type:varchar(16);not null;uniqueIndex:flows_once,priority:3"`

@@ -73,25 +73,22 @@ func (s *Snapshot) Generation() int64 { return s.generation }
 // written. The ledger may hold later ones, too.
 func (s *Snapshot) Floor() uint64 { return s.floor }
 
-// Orders visits every order of the sale, in any state. The order is valid
-// during the call only.
+// Orders visits every order of the sale, in any state.
 func (s *Snapshot) Orders(visit func(*sale.Order) error) error {
 	query := ofSale(s.tx.Model(&orderRow{}), s.sale.ID).Select(
 		"id", "user_id", "idempotency_key", "ip", "status", "items", "generation", "created_at", "expires_at", "updated_at")
 	var items sql.RawBytes
 	var expires sql.NullTime
-	var lines []sale.OrderLine
 	err := eachRow(query, func(scan scanner) error {
 		o := sale.Order{SaleID: s.sale.ID}
 		err := scan(&o.ID, &o.User, &o.Key, &o.IP, &o.Status, &items, &o.Generation, &o.CreatedAt, &expires, &o.UpdatedAt)
 		if err != nil {
 			return err
 		}
-		lines = lines[:0]
-		if err := json.Unmarshal(items, &lines); err != nil {
+		if err := json.Unmarshal(items, &o.Lines); err != nil {
 			return fmt.Errorf("items of order %s: %w", o.ID, err)
 		}
-		o.ExpiresAt, o.Lines = expires.Time, lines
+		o.ExpiresAt = expires.Time
 		return visit(&o)
 	})
 	if err != nil {

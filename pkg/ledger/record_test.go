@@ -1,0 +1,208 @@
+package ledger_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+func TestAGrantBecomesOneOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		g := grab("s", "ann", "key", "A", 2)
+		g.Lines = append(g.Lines, sale.Line{SKU: "C", Quantity: 1, PriceCents: 7})
+
+		r := record(t, d, batchOf(7, g))
+
+		equal(t, "orders", r.Orders, 1)
+		o, err := d.GetOrder(t.Context(), g.OrderID)
+		must(t, err)
+		equal(t, "status", o.Status, sale.OrderPendingPayment)
+		equal(t, "user", o.User, "ann")
+		equal(t, "key", o.Key, "key")
+		equal(t, "ip", o.IP, g.IP)
+		equal(t, "generation", o.Generation, 3)
+		equal(t, "created", o.CreatedAt, g.At)
+		equal(t, "expires", o.ExpiresAt, g.ExpiresAt)
+		if want := []sale.OrderLine{{Line: g.Lines[0]}, {Line: g.Lines[1]}}; !slices.Equal(o.Lines, want) {
+			t.Fatalf("lines %+v, want %+v", o.Lines, want)
+		}
+		equal(t, "sold of A", item(t, d, "s", "A").Sold, 2)
+		sound(t, d, "s")
+	})
+}
+
+func TestFlowsChainPerSKU(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		record(t, d, batchOf(1, grab("s", "a", "1", "A", 2), grab("s", "b", "1", "C", 3), grab("s", "c", "1", "A", 1)))
+		record(t, d, batchOf(4, reduction("s", "r", "A", 4), grab("s", "d", "1", "A", 3)))
+
+		flows, err := d.ListFlows(t.Context(), "s", "A", 0, 10)
+		must(t, err)
+
+		var chain [][3]int64
+		for _, f := range flows {
+			chain = append(chain, [3]int64{f.Before, f.Step, f.After})
+		}
+		if want := [][3]int64{{10, -2, 8}, {8, -1, 7}, {7, -4, 3}, {3, -3, 0}}; !slices.Equal(chain, want) {
+			t.Fatalf("flows of A are %v, want %v", chain, want)
+		}
+		equal(t, "actor", flows[2].Actor, "ops")
+		equal(t, "reason", flows[2].Reason, "broken units")
+		unlimited, err := d.ListFlows(t.Context(), "s", "C", 0, 10)
+		must(t, err)
+		equal(t, "unlimited stock counts from zero downwards", unlimited[0].After, -3)
+		sound(t, d, "s")
+	})
+}
+
+func TestAReplayChangesNoRow(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		createSale(t, d, "s2")
+		b := batchOf(1, grab("s", "a", "1", "A", 2), grab("s2", "b", "1", "C", 3), reduction("s", "r", "A", 4))
+		record(t, d, b)
+		before := d.fingerprint(t)
+
+		for range 3 {
+			r := record(t, d, b)
+			equal(t, "duplicates", r.Duplicates, 3)
+			equal(t, "new", r.Orders+r.Adjustments, 0)
+		}
+
+		equal(t, "rows", d.fingerprint(t), before)
+	})
+}
+
+// fingerprint is the text of all rows.
+func (d desk) fingerprint(t testing.TB) string {
+	t.Helper()
+	var all strings.Builder
+	for _, table := range []string{"sales", "items", "orders", "flows", "givebacks", "progress", "dead_letters"} {
+		rows, err := d.raw.QueryContext(t.Context(), "SELECT * FROM "+table+" ORDER BY 1, 2")
+		must(t, err)
+		columns, err := rows.Columns()
+		must(t, err)
+		for rows.Next() {
+			values, into := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			must(t, rows.Scan(into...))
+			for _, v := range values {
+				switch v := v.(type) {
+				case []byte:
+					all.Write(v)
+				case time.Time:
+					all.WriteString(v.String())
+				case string:
+					all.WriteString(v)
+				case int64:
+					all.WriteString(time.Duration(v).String())
+				case nil:
+				default:
+					t.Fatalf("a column of type %T", v)
+				}
+				all.WriteByte('|')
+			}
+			all.WriteByte('\n')
+		}
+		must(t, rows.Err())
+		must(t, rows.Close())
+	}
+	return all.String()
+}
+
+func TestOneBatchWithTheSameGrantTwiceMakesOneOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		g := grab("s", "ann", "key", "A", 1)
+		r := record(t, d, batchOf(1, g, g))
+		equal(t, "orders", r.Orders, 1)
+		equal(t, "duplicates", r.Duplicates, 1)
+		sound(t, d, "s")
+	})
+}
+
+func TestMoreThanThereIsIsRejectedAndTold(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		fits, tooMuch, last := grab("s", "a", "1", "B", 4), grab("s", "b", "1", "B", 2), grab("s", "c", "1", "B", 1)
+
+		r := record(t, d, batchOf(1, fits, tooMuch, last, reduction("s", "r", "B", 1)))
+
+		equal(t, "orders", r.Orders, 2)
+		equal(t, "adjustments", r.Adjustments, 0)
+		if want := []string{tooMuch.OrderID, reduction("s", "r", "B", 1).OrderID}; !slices.Equal(r.Rejected, want) {
+			t.Fatalf("rejected %v, want %v", r.Rejected, want)
+		}
+		o, err := d.GetOrder(t.Context(), tooMuch.OrderID)
+		must(t, err)
+		equal(t, "status", o.Status, sale.OrderRejected)
+		equal(t, "sold", item(t, d, "s", "B").Sold, 5)
+		done, err := d.FindAdjust(t.Context(), "s", "B", reduction("s", "r", "B", 1).OrderID)
+		must(t, err)
+		equal(t, "step of the refused reduction", done.Step, 0)
+		sound(t, d, "s")
+		again := record(t, d, batchOf(1, fits, tooMuch, last, reduction("s", "r", "B", 1)))
+		equal(t, "duplicates", again.Duplicates, 4)
+		equal(t, "rejected again", len(again.Rejected), 0)
+	})
+}
+
+func TestAnOrderOfTwoItemsIsRejectedWhole(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		g := grab("s", "a", "1", "A", 1)
+		g.Lines = append(g.Lines, sale.Line{SKU: "B", Quantity: 6})
+		r := record(t, d, batchOf(1, g))
+		equal(t, "rejected", len(r.Rejected), 1)
+		equal(t, "sold of A", item(t, d, "s", "A").Sold, 0)
+		sound(t, d, "s")
+	})
+}
+
+func TestProgressGrowsTogetherInAnyOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		mark := func(stream int64, ranges ...ledger.Range) {
+			t.Helper()
+			record(t, d, ledger.Batch{StreamID: stream, Done: ranges})
+		}
+		mark(stream, ledger.Range{First: 5, Last: 9})
+		mark(stream, ledger.Range{First: 1, Last: 2}, ledger.Range{First: 12, Last: 12})
+		mark(stream+1, ledger.Range{First: 1, Last: 100})
+		equal(t, "rows", d.count(t, "SELECT COUNT(*) FROM progress WHERE stream_id = ?", int64(stream)), 3)
+		mark(stream, ledger.Range{First: 2, Last: 6})
+		mark(stream, ledger.Range{First: 11, Last: 11})
+		mark(stream, ledger.Range{First: 10, Last: 10})
+		got, err := d.Progress(t.Context(), stream)
+		must(t, err)
+		if want := []ledger.Range{{First: 1, Last: 12}}; !slices.Equal(got, want) {
+			t.Fatalf("progress %v, want %v", got, want)
+		}
+		equal(t, "rows", d.count(t, "SELECT COUNT(*) FROM progress WHERE stream_id = ?", int64(stream)), 1)
+	})
+}
+
+func TestManyGrantsOfManySalesInOneTransaction(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		var grants []sale.Grant
+		for _, id := range []string{"z", "a-b", "a"} {
+			createSale(t, d, id)
+			for i := range 700 {
+				grants = append(grants, grab(id, "user"+time.Duration(i).String(), "k", "C", 1))
+			}
+		}
+		r := record(t, d, batchOf(1, grants...))
+		equal(t, "orders", r.Orders, len(grants))
+		for _, id := range []string{"z", "a-b", "a"} {
+			equal(t, "sold in "+id, item(t, d, id, "C").Sold, 700)
+			sound(t, d, id)
+		}
+	})
+}
