@@ -98,16 +98,16 @@ func (b *batcher) fenced(ctx context.Context, head sale.BatchHead, winners []win
 			a.Outcome = sale.Pending
 			return a
 		}
-		return notLoaded("fenced")
+		return notLoaded(stock.ReasonFenced)
 	})
-	b.engine.observe.NotLoaded("fenced")
+	b.engine.observe.NotLoaded(stock.ReasonFenced)
 	trim, cancel := context.WithTimeout(context.WithoutCancel(ctx), trimTimeout)
 	defer cancel()
 	_, err := b.engine.stock.Trim(trim, stock.Trim{SaleID: b.saleID, Process: head.Process, Through: head.Number})
 	if err != nil {
 		b.engine.log.Debug("outbox of a fenced batch not trimmed", "sale", b.saleID, "error", err)
 	}
-	b.askReconcile("fenced")
+	b.askReconcile(stock.ReasonFenced)
 }
 
 func (b *batcher) wake() {

@@ -46,7 +46,11 @@ const (
 	ReasonMoved     = "moved"      // the server changed its role
 	ReasonDamaged   = "damaged"    // a key is missing or has a wrong size
 	ReasonNewServer = "new_server" // the server does not know the era's scripts
+	ReasonFenced    = "fenced"     // a later generation began than the one in Redis
 )
+
+// Reasons lists every reason, for metrics.
+var Reasons = []string{ReasonNoState, ReasonOtherEra, ReasonMoved, ReasonDamaged, ReasonNewServer, ReasonFenced}
 
 // NotLoaded says that Redis has no trusted state for a sale: nothing may be
 // sold until a reconciler has restored it.

@@ -3,8 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/daemon"
@@ -14,30 +12,11 @@ import (
 )
 
 func main() {
-	var cfg config.Grab
-	config.MustParse("grab", "Decides who gets what.", &cfg)
-	if err := run(cfg); err != nil {
-		fmt.Fprintln(os.Stderr, "grab:", err)
-		os.Exit(1)
-	}
+	daemon.Main("grab", "Decides who gets what.", new(config.Grab),
+		func(c *config.Grab) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
 }
 
-func run(cfg config.Grab) error {
-	ctx, stop := daemon.SignalContext()
-	defer stop()
-	d, err := daemon.New("grab", cfg.HTTP, cfg.Log)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	service, err := wire(ctx, d, cfg)
-	if err != nil {
-		return err
-	}
-	return d.Run(ctx, service)
-}
-
-func wire(ctx context.Context, d *daemon.Daemon, cfg config.Grab) (*grab.Service, error) {
+func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Grab) (daemon.Role, error) {
 	identity, err := d.Identity(ctx, cfg.Identity)
 	if err != nil {
 		return nil, err

@@ -4,8 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/daemon"
@@ -16,30 +14,11 @@ import (
 )
 
 func main() {
-	var cfg config.Order
-	config.MustParse("order", "Turns grants into orders and answers their owners.", &cfg)
-	if err := run(cfg); err != nil {
-		fmt.Fprintln(os.Stderr, "order:", err)
-		os.Exit(1)
-	}
+	daemon.Main("order", "Turns grants into orders and answers their owners.", new(config.Order),
+		func(c *config.Order) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
 }
 
-func run(cfg config.Order) error {
-	ctx, stop := daemon.SignalContext()
-	defer stop()
-	d, err := daemon.New("order", cfg.HTTP, cfg.Log)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	service, err := wire(ctx, d, cfg)
-	if err != nil {
-		return err
-	}
-	return d.Run(ctx, service)
-}
-
-func wire(ctx context.Context, d *daemon.Daemon, cfg config.Order) (*order.Service, error) {
+func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role, error) {
 	identity, err := d.Identity(ctx, cfg.Identity)
 	if err != nil {
 		return nil, err

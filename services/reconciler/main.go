@@ -1,0 +1,34 @@
+// Command reconciler is the reconciler: it loads sales into Redis, rebuilds what
+// Redis loses, and finishes what a crash left half done.
+package main
+
+import (
+	"context"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/daemon"
+	"github.com/doorbuster/doorbuster/pkg/reconcile"
+)
+
+func main() {
+	daemon.Main("reconciler", "Loads sales into Redis and rebuilds what Redis loses.", new(config.Reconciler),
+		func(c *config.Reconciler) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
+}
+
+func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Reconciler) (daemon.Role, error) {
+	store, err := d.Stock(ctx, cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
+	ledger, err := d.Ledger(ctx, cfg.MySQL)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := d.Stream(ctx, cfg.NATS, nil)
+	if err != nil {
+		return nil, err
+	}
+	return reconcile.NewService(reconcile.ServiceConfig{
+		Tuning: cfg.Reconcile, Ledger: ledger, Stock: store, Stream: stream, Registry: d.Registry, Log: d.Log,
+	})
+}
