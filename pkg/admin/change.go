@@ -1,0 +1,90 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/web"
+)
+
+// saleChange is the body of PATCH /admin/v1/sales/{sale_id}; what is absent
+// stays as it is.
+type saleChange struct {
+	Name          *string     `json:"name"`
+	StartsAt      *string     `json:"starts_at"`
+	EndsAt        *string     `json:"ends_at"`
+	PaymentWindow *string     `json:"payment_window"`
+	PerUserLimit  *int64      `json:"per_user_limit"`
+	Timezone      *string     `json:"timezone"`
+	Items         []itemDraft `json:"items"`
+}
+
+// ofDraft reports whether only a draft can be changed so: grants rely on the
+// items, and limits may rely on the time zone.
+func (c *saleChange) ofDraft() (field string, yes bool) {
+	switch {
+	case c.Items != nil:
+		return "items", true
+	case c.Timezone != nil:
+		return "timezone", true
+	}
+	return "", false
+}
+
+func (c *saleChange) rules() saleRules {
+	return saleRules{
+		Name: c.Name, StartsAt: c.StartsAt, EndsAt: c.EndsAt, PaymentWindow: c.PaymentWindow,
+		PerUserLimit: c.PerUserLimit, Timezone: c.Timezone,
+	}
+}
+
+// apply changes the sale, which must then still be valid.
+func (c *saleChange) apply(s *sale.Sale) error {
+	field, draftOnly := c.ofDraft()
+	switch {
+	case s.Status == sale.StatusEnded:
+		return wrongState(s.Status, "a sale that has ended can't be changed")
+	case draftOnly && s.Status != sale.StatusDraft:
+		p := web.Conflict(CodeSaleNotDraft, "only a draft can change its "+field).With("sale_status", string(s.Status))
+		p.Field = field
+		return p
+	}
+	rules := c.rules()
+	if err := rules.apply(s); err != nil {
+		return err
+	}
+	if c.Items != nil {
+		var err error
+		if s.Items, err = items(c.Items); err != nil {
+			return err
+		}
+	}
+	return s.Validate()
+}
+
+func (a *API) changeSale(r *http.Request) (answer, error) {
+	before, err := a.sale(r)
+	if err != nil {
+		return answer{}, err
+	}
+	change, problem := web.Decode[saleChange](r)
+	if problem != nil {
+		return answer{}, problem
+	}
+	// The client leaving must not keep the catalogue behind the ledger.
+	ctx := context.WithoutCancel(r.Context())
+	edit := a.Ledger.EditSale
+	if before.Status == sale.StatusDraft {
+		edit = a.Ledger.EditDraft
+	}
+	s, err := edit(ctx, before.ID, change.apply)
+	if err != nil {
+		return answer{}, noSale(err)
+	}
+	if err := a.publish(ctx, s); err != nil {
+		return answer{}, err
+	}
+	view, err := a.view(ctx, s)
+	return ok(view), err
+}
