@@ -256,8 +256,9 @@ func (d *desk) requireOneOrderEach(grants int) {
 // checksums are of all tables that grants and givebacks change.
 func (d *desk) checksums() string {
 	d.t.Helper()
-	rows := get[*sql.Rows](d.t)(d.db.QueryContext(d.t.Context(),
-		"CHECKSUM TABLE sales, items, orders, flows, givebacks, progress, dead_letters"))
+	rows, err := d.db.QueryContext(d.t.Context(),
+		"CHECKSUM TABLE sales, items, orders, flows, givebacks, progress, dead_letters")
+	must(d.t, err)
 	defer rows.Close()
 	var all string
 	for rows.Next() {

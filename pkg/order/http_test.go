@@ -50,6 +50,30 @@ func TestOwnerSeesWhereTheOrderStands(t *testing.T) {
 	}
 }
 
+func TestUserWithTheSameTagIsStillAStranger(t *testing.T) {
+	c := openCounter(t, order.APIConfig{})
+	owner, stranger := sameTag()
+	g := c.win(owner)
+	c.ask(http.MethodGet, "/v1/orders/"+g.OrderID, stranger).require(t, 404, map[string]any{"code": "not_found"})
+	c.write(g)
+	c.ask(http.MethodGet, "/v1/orders/"+g.OrderID, stranger).require(t, 404, map[string]any{"code": "not_found"})
+	c.ask(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", stranger).require(t, 404, map[string]any{"code": "not_found"})
+	c.ask(http.MethodGet, "/v1/orders/"+g.OrderID, owner).require(t, 200, map[string]any{"status": "pending_payment"})
+}
+
+// sameTag finds two users whose tags in order ids are the same: of tags of 32
+// bits, some 80,000 users have a pair.
+func sameTag() (a, b string) {
+	seen := make(map[uint32]string)
+	for i := 0; ; i++ {
+		user := fmt.Sprint("user-", i)
+		if other, ok := seen[sale.OwnerTag(user)]; ok {
+			return other, user
+		}
+		seen[sale.OwnerTag(user)] = user
+	}
+}
+
 func TestOrderIsToldWithItsItemsAndTimesWrittenOrNot(t *testing.T) {
 	c := openCounter(t, order.APIConfig{})
 	g := c.win("u")

@@ -17,6 +17,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -168,7 +169,7 @@ func fetch(t *testing.T, url, user string) (int, map[string]any) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	must(t, err)
-	request.Header.Set("X-User-ID", user)
+	request.Header.Set(web.UserHeader, user)
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	must(t, err)
