@@ -50,7 +50,7 @@ func startStack(t *testing.T, redisOptions ...harness.RedisOption) *stack {
 	s.admin = s.start(t, "admin", "DOORBUSTER_ADMIN_KEY="+adminKey)
 	s.reconciler = s.start(t, "reconciler")
 	for range 2 {
-		s.orders = append(s.orders, s.start(t, "order", "DOORBUSTER_TRUST_USER_HEADER=true"))
+		s.orders = append(s.orders, s.start(t, "order", "DOORBUSTER_TRUST_USER_HEADER=true", "DOORBUSTER_ACK_WAIT=3s"))
 		s.grabs = append(s.grabs, s.start(t, "grab", "DOORBUSTER_TRUST_USER_HEADER=true"))
 	}
 	return s
@@ -240,8 +240,8 @@ func (s *stack) requireOrders(t *testing.T, saleID string, reports []load.Report
 func (s *stack) ledgerOrders(t *testing.T, saleID string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	cursor := ""
-	for {
+	path := "/admin/v1/sales/" + saleID + "/orders?limit=200"
+	for next := path; ; {
 		var page struct {
 			Orders []struct {
 				ID   string `json:"order_id"`
@@ -249,15 +249,15 @@ func (s *stack) ledgerOrders(t *testing.T, saleID string) map[string]string {
 			} `json:"orders"`
 			Next string `json:"next_cursor"`
 		}
-		path := "/admin/v1/sales/" + saleID + "/orders?limit=200&cursor=" + cursor
-		if status := s.call(t, "GET", path, nil, &page); status != http.StatusOK {
+		if status := s.call(t, "GET", next, nil, &page); status != http.StatusOK {
 			t.Fatalf("orders: %d", status)
 		}
 		for _, o := range page.Orders {
 			found[o.ID] = o.User
 		}
-		if cursor = page.Next; cursor == "" {
+		if page.Next == "" {
 			return found
 		}
+		next = path + "&cursor=" + page.Next
 	}
 }
