@@ -75,37 +75,21 @@ func (x *run) readTail(ctx context.Context, fold *Fold, progress, fence uint64) 
 	})
 }
 
-// readLedger reads dead letters first: they and the tail may hold the same grant
-// that an order has by now.
 func (x *run) readLedger(ctx context.Context, fold *Fold, snap *ledger.Snapshot) error {
-	return x.timed(ctx, StepLedger, func(context.Context) error { return fold.ledger(snap, &x.report.Read) })
-}
-
-// ledger adds everything the ledger has of the sale.
-func (f *Fold) ledger(snap *ledger.Snapshot, read *Read) error {
-	err := snap.DeadLetters(func(d *ledger.DeadLetter) error {
-		read.DeadLetters++
-		g, err := d.Grant()
-		if err != nil {
-			f.violations.Addf("dead letter %s can't be read: what it holds is not known", d.OrderID)
-			return nil
-		}
-		f.Loose(&g)
-		return nil
-	})
-	if err != nil {
+	read := &x.report.Read
+	return x.timed(ctx, StepLedger, func(context.Context) error {
+		err := fold.ledger(snap, func(from origin, _ string, _ *sale.Order) {
+			switch from {
+			case fromOrder:
+				read.Orders++
+			case fromDeadLetter:
+				read.DeadLetters++
+			case fromSettled:
+				read.Settled++
+			}
+		})
+		read.Givebacks = int64(len(fold.givebacks))
 		return err
-	}
-	if err := snap.Orders(func(o *sale.Order) error { read.Orders++; return f.Order(o) }); err != nil {
-		return err
-	}
-	if err := snap.Settled(func(g *sale.Grant) error { read.Settled++; return f.Settled(g) }); err != nil {
-		return err
-	}
-	return snap.Givebacks(func(id string, units int64) error {
-		read.Givebacks++
-		f.Giveback(id, units)
-		return nil
 	})
 }
 

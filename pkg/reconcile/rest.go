@@ -95,7 +95,7 @@ func (r *Reconciler) readBooks(ctx context.Context, saleID string, at restPoint,
 		}
 		s := snap.Sale()
 		fold := NewFold(&s, func(string, []byte) error { return nil })
-		if err := fold.ledger(snap, &Read{}); err != nil {
+		if err := fold.ledger(snap, func(origin, string, *sale.Order) {}); err != nil {
 			return err
 		}
 		folded, err := fold.Finish()

@@ -1,0 +1,51 @@
+package reconcile
+
+import (
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+// origin is where in the ledger a grant was found.
+type origin int
+
+const (
+	fromOrder origin = iota
+	fromDeadLetter
+	fromSettled
+)
+
+// ledger adds everything a snapshot has of the sale, and tells note of each
+// grant; the order is nil for all but orders. Dead letters come first: an order may hold
+// the same grant by now.
+func (f *Fold) ledger(snap *ledger.Snapshot, note func(from origin, orderID string, o *sale.Order)) error {
+	err := snap.DeadLetters(func(d *ledger.DeadLetter) error {
+		g, err := d.Grant()
+		if err != nil {
+			f.violations.Addf("dead letter %s can't be read: what it holds is not known", d.OrderID)
+			note(fromDeadLetter, d.OrderID, nil)
+			return nil
+		}
+		note(fromDeadLetter, g.OrderID, nil)
+		f.Loose(&g)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := snap.Orders(func(o *sale.Order) error {
+		note(fromOrder, o.ID, o)
+		return f.Order(o)
+	}); err != nil {
+		return err
+	}
+	if err := snap.Settled(func(g *sale.Grant) error {
+		note(fromSettled, g.OrderID, nil)
+		return f.Settled(g)
+	}); err != nil {
+		return err
+	}
+	return snap.Givebacks(func(id string, units int64) error {
+		f.Giveback(id, units)
+		return nil
+	})
+}
