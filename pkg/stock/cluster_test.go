@@ -1,6 +1,7 @@
 package stock_test
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -143,6 +144,21 @@ func TestScriptIsSentOnceWhenItsAnswerIsLate(t *testing.T) {
 	})
 }
 
+// openConnections fills the client's pool: a frozen server takes nothing on a new
+// connection.
+func (s *till) openConnections(n int) {
+	s.t.Helper()
+	done := make(chan error, n)
+	for range n {
+		go func() { done <- s.client.Do(s.t.Context(), "BLPOP", s.prefix()+"nothing", "0.1").Err() }()
+	}
+	for range n {
+		if err := <-done; !errors.Is(err, redis.Nil) {
+			s.t.Fatal(err)
+		}
+	}
+}
+
 // requireSentOnce freezes the sale's server during a grab and requires the script
 // to run once.
 func (s *till) requireSentOnce(server *harness.RedisServer) {
@@ -156,6 +172,7 @@ func (s *till) requireSentOnce(server *harness.RedisServer) {
 		return must(strconv.Atoi(count))(s.t)
 	}
 	s.grab("W", 1, "ann ann1 A:1")
+	s.openConnections(4)
 	before := calls()
 	server.Pause()
 	_, err := s.store.Grab(s.t.Context(), s.batch(1, "bob bob1 A:1"))
