@@ -94,6 +94,7 @@ type OrderTuning struct {
 	RetryBase          time.Duration `name:"retry-base" default:"500ms" min:"10ms" max:"1m" help:"Delay after the first failed delivery; it doubles with each one."`
 	RetryMax           time.Duration `name:"retry-max" default:"1m" min:"10ms" max:"1h" help:"Longest delay between two deliveries."`
 	WaitMax            time.Duration `name:"wait-max" default:"30s" min:"0s" max:"50s" help:"Longest wait that a client may ask for with ?wait=."`
+	WaitersMax         int           `name:"waiters-max" default:"1000" min:"1" max:"100000" help:"Requests that wait for an order at a time. Beyond it the answer is 503."`
 }
 
 // Validate refuses delays that contradict each other.

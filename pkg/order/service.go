@@ -40,7 +40,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.Givebacks == nil {
 		return nil, errors.New("order service: Givebacks is required")
 	}
-	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax}, cfg.Identity, cfg.Ledger, cfg.Stock, cfg.Givebacks, cfg.Log)
+	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax, WaitersMax: cfg.Tuning.WaitersMax},
+		cfg.Identity, cfg.Ledger, cfg.Stock, cfg.Givebacks, cfg.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -96,6 +97,34 @@ func TestWorkStoppedInTheMiddleIsFinishedByAnother(t *testing.T) {
 	d.awaitSettled()
 	stop()
 	d.requireOneOrderEach(3000)
+}
+
+func TestSlowTransactionIsNotDeliveredTwice(t *testing.T) {
+	d := openDesk(t, 100)
+	const ackWait = time.Second
+	slow := get[*stream.Stream](t)(stream.Open(stream.Config{URL: d.nats.URL(), AckWait: ackWait, Logger: d.log}))
+	t.Cleanup(slow.Close)
+	must(t, slow.AwaitTopology(t.Context()))
+	last := d.publish(d.crowd("crowd", 10)...)
+	lock := get[*sql.Tx](t)(d.db.BeginTx(t.Context(), nil))
+	defer func() { _ = lock.Rollback() }()
+	var units int64
+	must(t, lock.QueryRowContext(t.Context(), "SELECT stock FROM items WHERE sku = 'A' FOR UPDATE").Scan(&units))
+
+	watch := &deliveries{Stream: slow}
+	d.workWith(order.WorkerConfig{AckWait: ackWait}, d.ledger, watch)
+	begin := time.Now()
+	harness.Eventually(t, wait, "the stream would have lost its patience twice", func() (bool, string) {
+		return watch.most() > 1 || time.Since(begin) > 5*ackWait/2, ""
+	})
+	must(t, lock.Rollback())
+	d.awaitProgress(last)
+	d.awaitSettled()
+
+	d.requireOneOrderEach(10)
+	if most := watch.most(); most != 1 {
+		t.Errorf("a message was delivered %d times, want 1", most)
+	}
 }
 
 func TestOrdersBeyondTheStockAreRejectedAndAlarmed(t *testing.T) {
