@@ -20,9 +20,19 @@ const (
 // Ledger opens the ledger, waits until MySQL answers and its tables exist, and
 // watches its health. A database that holds other tables is an error at once.
 func (d *Daemon) Ledger(ctx context.Context, cfg config.MySQL) (*ledger.Ledger, error) {
-	l, err := ledger.Open(ctx, ledger.Config{
+	return d.openLedger(ctx, ledger.Config{
 		DSN: cfg.DSN, MaxOpen: cfg.MaxOpen, DialTimeout: cfg.DialTimeout, Timeout: cfg.Timeout,
 	})
+}
+
+// LedgerFile is Ledger for a SQLite file, which is made when missing. For
+// development only.
+func (d *Daemon) LedgerFile(ctx context.Context, path string) (*ledger.Ledger, error) {
+	return d.openLedger(ctx, ledger.Config{SQLite: path})
+}
+
+func (d *Daemon) openLedger(ctx context.Context, cfg ledger.Config) (*ledger.Ledger, error) {
+	l, err := ledger.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

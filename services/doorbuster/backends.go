@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/reconcile"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/redis/go-redis/v9"
+)
+
+// backendFlags say where the backends are, for a command that works on them itself.
+type backendFlags struct {
+	Redis config.Redis `embed:"" group:"Backends, instead of the API" set:"redis=" set:"redishelp="`
+	NATS  config.NATS  `embed:"" group:"Backends, instead of the API" set:"nats=" set:"natshelp="`
+	MySQL config.MySQL `embed:"" group:"Backends, instead of the API" set:"mysqlhelp="`
+}
+
+// given reports whether the command shall work on the backends.
+func (f *backendFlags) given() bool { return f.Redis.Given() || f.NATS.Given() || f.MySQL.Given() }
+
+var errSomeBackends = errors.New("give all of --redis, --nats and --mysql, or none of them to ask the API")
+
+// connectTimeout bounds the wait for the backends.
+const connectTimeout = 15 * time.Second
+
+// reconciler opens the backends. It makes nothing in them: a ledger without
+// tables and a NATS without streams are errors.
+func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *reconcile.Reconciler, done func(), err error) {
+	if !f.Redis.Given() || !f.NATS.Given() || !f.MySQL.Given() {
+		return nil, nil, errSomeBackends
+	}
+	var closers []func()
+	done = func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			closers[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	waiting, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+
+	options, err := f.Redis.Options()
+	if err != nil {
+		return nil, nil, err
+	}
+	client := redis.NewUniversalClient(options)
+	closers = append(closers, func() { _ = client.Close() }) // nothing is lost by it
+	store := stock.New(client)
+	books, err := ledger.Open(ctx, ledger.Config{
+		DSN: f.MySQL.DSN, MaxOpen: f.MySQL.MaxOpen, DialTimeout: f.MySQL.DialTimeout, Timeout: f.MySQL.Timeout,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	closers = append(closers, func() { _ = books.Close() })
+	if err := books.CheckSchema(waiting); err != nil {
+		return nil, nil, err
+	}
+	s, err := stream.Open(stream.Config{
+		URL: f.NATS.URL, Creds: f.NATS.Creds, Name: "doorbuster-command", Logger: log, Replicas: f.NATS.Replicas,
+		ConnectTimeout: f.NATS.ConnectTimeout, PublishTimeout: f.NATS.PublishTimeout,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	closers = append(closers, s.Close)
+	if err := awaitStream(waiting, s); err != nil {
+		return nil, nil, err
+	}
+	r, err = reconcile.New(reconcile.Config{}, store, s, books, nil, log)
+	return r, done, err
+}
+
+// awaitStream waits for the connection, which is made in the background.
+func awaitStream(ctx context.Context, s *stream.Stream) error {
+	for attempt := 1; ; attempt++ {
+		err := s.Connected(ctx)
+		if err == nil || !errors.Is(err, stream.ErrNotConnected) {
+			return err
+		}
+		pause := time.NewTimer(stream.Delay(attempt, readyPoll, time.Second))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("reach NATS: %w", err)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+// Command doorbuster is the command line: a whole Doorbuster in one process for
+// development, a demonstration, a crowd, and the tools of an operator.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/daemon"
+)
+
+// commandLine is the grammar; each command has its own file.
+type commandLine struct {
+	Dev       devCommand       `cmd:"" help:"Run every role in one process, with embedded backends where none are given. For development only."`
+	Sale      saleCommand      `cmd:"" help:"Create and run sales over the admin API."`
+	Load      loadCommand      `cmd:"" help:"Send a crowd at a sale and tell what it was answered."`
+	Verify    verifyCommand    `cmd:"" help:"Check every guarantee for a sale."`
+	Reconcile reconcileCommand `cmd:"" help:"Have a sale's state in Redis compared with the ledger and the stream, and repaired."`
+}
+
+// Exit statuses.
+const (
+	exitFailed   = 1 // the command failed, or found a guarantee broken
+	exitBadUsage = 2 // the command line or the configuration is wrong
+)
+
+func main() {
+	ctx, stop := daemon.SignalContext()
+	code := run(ctx, os.Args[1:], terminal{os.Stdout, os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+// terminal is where a command writes: its results to out, everything else to err.
+type terminal struct {
+	out, err io.Writer
+}
+
+// errQuiet ends a command whose output says already what is wrong.
+var errQuiet = errors.New("see above")
+
+// run runs one command and returns the process's exit status.
+func run(ctx context.Context, args []string, term terminal) int {
+	var grammar commandLine
+	parsed, err := config.Parse(config.Program{
+		Name: "doorbuster", Description: "A flash-sale engine: sells a limited stock to a crowd.",
+		Stdout: term.out, Stderr: term.err,
+	}, &grammar, args)
+	if err != nil {
+		fmt.Fprintf(term.err, "doorbuster: %v\n", err)
+		return exitBadUsage
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return report(parsed.Run(term), parsed, term)
+}
+
+func report(err error, parsed *kong.Context, term terminal) int {
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errQuiet) {
+		fmt.Fprintf(term.err, "doorbuster %s: %v\n", parsed.Selected().Path(), err)
+	}
+	return exitFailed
+}
