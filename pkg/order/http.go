@@ -211,7 +211,7 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
 	switch v.Status {
 	case sale.OrderPending, sale.OrderProcessing:
 		web.Fail(w, r, web.Conflict(web.CodeOrderProcessing, "the order is not written yet; try again").
-			With("status", string(v.Status)).WithRetryAfter(retryAfter))
+			With(orderStatus, string(v.Status)).WithRetryAfter(retryAfter))
 		return
 	case sale.OrderVoid:
 		web.Fail(w, r, notCancellable(v.Status))
@@ -235,6 +235,11 @@ func (a *API) decide(ctx context.Context, orderID string) (View, error) {
 	deciding, cancel := context.WithTimeout(ctx, a.cfg.LookTimeout)
 	defer cancel()
 	o, giveback, err := a.orders.Cancel(deciding, orderID, cancelActor, "")
+	if wrong, ok := errors.AsType[*ledger.OrderStatusError](err); ok && wrong.Status == sale.OrderCancelled {
+		// An operator was first, and gives the stock back.
+		o, err = a.orders.GetOrder(deciding, orderID)
+		return viewOf(o), err
+	}
 	if err != nil {
 		return View{}, err
 	}
@@ -268,5 +273,9 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func notCancellable(status sale.OrderStatus) *web.Problem {
-	return web.Conflict(web.CodeOrderNotCancellable, "the order is past the point of cancelling").With("status", string(status))
+	return web.Conflict(web.CodeOrderNotCancellable, "the order is past the point of cancelling").With(orderStatus, string(status))
 }
+
+// orderStatus is the member of a problem that names the order's status; the
+// member status is the HTTP status.
+const orderStatus = "order_status"

@@ -219,6 +219,18 @@ func TestCancelGivesTheStockBackAndMayBeRepeated(t *testing.T) {
 	c.ask(http.MethodGet, "/v1/orders/"+g.OrderID, "u").require(t, 200, map[string]any{"status": "cancelled"})
 }
 
+func TestOrderThatAnOperatorCancelledIsCancelled(t *testing.T) {
+	c := openCounter(t, order.APIConfig{})
+	g := c.win("u")
+	c.write(g)
+	_, _, err := c.ledger.Cancel(t.Context(), g.OrderID, "operator", "by phone")
+	must(t, err)
+	c.ask(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", "u").require(t, 200, map[string]any{"status": "cancelled"})
+	if len(c.back.all) != 0 {
+		t.Errorf("returned %+v, which is the operator's to return", c.back.all)
+	}
+}
+
 func TestOrderPastCancellingSaysItsStatus(t *testing.T) {
 	c := openCounter(t, order.APIConfig{})
 	for _, status := range []string{"paid", "fulfilled", "expired", "rejected"} {
@@ -226,10 +238,10 @@ func TestOrderPastCancellingSaysItsStatus(t *testing.T) {
 		c.write(g)
 		c.exec("UPDATE orders SET status = '" + status + "' WHERE id = '" + g.OrderID + "'")
 		c.ask(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", status).
-			require(t, 409, map[string]any{"code": "order_not_cancellable", "status": status})
+			require(t, 409, map[string]any{"code": "order_not_cancellable", "order_status": status, "status": 409.0})
 	}
 	c.ask(http.MethodPost, "/v1/orders/"+sale.OrderID(c.sale.ID, "nobody", "k")+"/cancel", "nobody").
-		require(t, 409, map[string]any{"code": "order_not_cancellable", "status": "void"})
+		require(t, 409, map[string]any{"code": "order_not_cancellable", "order_status": "void"})
 	if len(c.back.all) != 0 {
 		t.Errorf("returned %+v, want nothing", c.back.all)
 	}
@@ -266,11 +278,11 @@ func TestCancelOfAnOrderThatStaysUnwrittenIsToBeTriedAgain(t *testing.T) {
 	c := openCounter(t, cfg)
 	g := c.win("u")
 	a := c.ask(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", "u")
-	a.require(t, 409, map[string]any{"code": "order_processing", "status": "pending"})
+	a.require(t, 409, map[string]any{"code": "order_processing", "order_status": "pending", "status": 409.0})
 	a.requireRetryAfter(t)
 	c.acknowledge()
 	a = c.ask(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", "u")
-	a.require(t, 409, map[string]any{"code": "order_processing", "status": "processing"})
+	a.require(t, 409, map[string]any{"code": "order_processing", "order_status": "processing"})
 }
 
 func TestWorkerTellsThoseWhoWait(t *testing.T) {
