@@ -206,10 +206,10 @@ func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if refusal, open := closed(s, e.now()); !open {
+	at := e.now()
+	if refusal, open := closed(s, at); !open {
 		return e.done(refusal), nil
 	}
-	at := e.now()
 	return e.submit(ctx, s, sale.Grant{
 		Kind: sale.GrantGrab, OrderID: sale.OrderID(s.ID, r.User, r.Key), User: r.User, Key: r.Key, IP: r.IP,
 		At: at, ExpiresAt: at.Add(time.Duration(s.PaymentWindow)), Lines: lines,
@@ -244,7 +244,7 @@ func (e *Engine) submit(ctx context.Context, s *sale.Sale, g sale.Grant) (Answer
 		return Answer{}, err
 	}
 	if g.Kind == sale.GrantGrab {
-		if sku, marked := b.soldOut.refuses(e.now(), &g); marked {
+		if sku, marked := b.soldOut.refuses(g.At, &g); marked {
 			return e.done(Answer{Outcome: sale.SoldOut, SKU: sku}), nil
 		}
 	}

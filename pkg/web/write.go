@@ -30,6 +30,20 @@ func Write(w http.ResponseWriter, status int, v any) {
 	send(w, status, jsonType, *buffer)
 }
 
+// Appender is a body that writes itself.
+type Appender interface {
+	// AppendJSON appends the JSON value to b.
+	AppendJSON(b []byte) []byte
+}
+
+// WriteJSON is Write for a body that writes itself, without reflection.
+func WriteJSON(w http.ResponseWriter, status int, body Appender) {
+	buffer := getBuffer()
+	defer putBuffer(buffer)
+	*buffer = append(body.AppendJSON((*buffer)[:0]), '\n')
+	send(w, status, jsonType, *buffer)
+}
+
 func send(w http.ResponseWriter, status int, contentType []string, body []byte) {
 	header := w.Header()
 	header["Content-Type"] = contentType
