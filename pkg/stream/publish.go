@@ -47,7 +47,8 @@ var (
 // So ErrFenced speaks about this attempt only. After an attempt that ended in
 // ErrAmbiguous it does not prove that the batch is absent: the restored state knows.
 //
-// With Replicas above 1 the server takes one publish per sale at a time and answers the others with ErrBusy.
+// With Replicas above 1 the server takes one publish per sale at a time and answers
+// the others with ErrBusy. Those of one Stream wait for each other here, so it is other processes that make one busy.
 func (s *Stream) Publish(ctx context.Context, saleID string, head sale.BatchHead, body []byte) (seq uint64, err error) {
 	if err := checkBatch(saleID, head, body); err != nil {
 		return 0, publishError(saleID, head, ErrNotSent, err)
@@ -57,6 +58,13 @@ func (s *Stream) Publish(ctx context.Context, saleID string, head sale.BatchHead
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
+	if s.replicated.Load() {
+		giveBack, err := s.turns.take(ctx, saleID)
+		if err != nil {
+			return 0, publishError(saleID, head, ErrNotSent, err)
+		}
+		defer giveBack()
+	}
 	if err := ctx.Err(); err != nil {
 		return 0, publishError(saleID, head, ErrNotSent, err)
 	}

@@ -34,9 +34,11 @@ func fill(t testing.TB, s *stream.Stream, m *maker, n int) {
 	wg.Wait()
 }
 
-// lazySync trades the disk's promise for speed where a test needs many messages and no power loss.
+// lazySync trades the disk's promise for speed where a test needs many messages and
+// no power is lost. Its block replaces the harness's, so it names a folder of its own.
 func lazySync(t testing.TB) *harness.NATSServer {
-	return harness.NATS(t, harness.WithNATSConfig(`jetstream { sync_interval: "2m" }`))
+	return harness.NATS(t, harness.WithNATSConfig(fmt.Sprintf(
+		"jetstream { store_dir: %q, sync_interval: 2m }", harness.Folder(t, "nats"))))
 }
 
 func TestReadGrantsIsCompleteAcrossARestart(t *testing.T) {

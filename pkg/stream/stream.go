@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +27,10 @@ type Stream struct {
 	js  jetstream.JetStream
 	cfg Config
 	own bool // we made the connection, so we close it
+
+	// replicated says that GRANTS has more than one replica; EnsureTopology finds out.
+	replicated atomic.Bool
+	turns      turns
 
 	mu      sync.Mutex
 	grants  jetstream.Stream // handles, looked up once

@@ -45,7 +45,12 @@ func (s *Stream) EnsureTopology(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.ensureOrdersConsumer(ctx)
+	info, err := s.grantsInfo(ctx)
+	if err != nil {
+		return err
+	}
+	s.replicated.Store(info.Config.Replicas > 1)
+	_, err = s.ensureOrdersConsumer(ctx)
 	return err
 }
 
