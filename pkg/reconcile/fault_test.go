@@ -53,7 +53,8 @@ func runVictim() {
 	exitOn(str.AwaitTopology(context.Background()))
 	l, err := ledger.Open(context.Background(), ledger.Config{DSN: f[2]})
 	exitOn(err)
-	r, err := New(impatient, stock.New(redis.NewClient(&redis.Options{Addr: f[0], MaxRetries: -1})), str, l, nil, nil)
+	store := stock.New(redis.NewClient(&redis.Options{Addr: f[0], MaxRetries: -1}))
+	r, err := New(impatient, store, unleased{str, os.Getenv(victimStep)}, l, nil, nil)
 	exitOn(err)
 	r.step = func(_ string, step Step) {
 		if string(step) == os.Getenv(victimStep) {
