@@ -93,6 +93,7 @@ func (s *MySQLServer) commandLine() ([]string, error) {
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--port=%d", s.port.number),
 		"--socket="+filepath.Join(s.folder, "sock"),
+		"--tmpdir="+s.folder, // A starting server deletes the temporary tables it finds, others' too.
 		"--pid-file="+filepath.Join(s.folder, "pid"),
 		"--skip-name-resolve",
 		"--max-connections=400",

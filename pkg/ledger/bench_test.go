@@ -110,3 +110,30 @@ func bareInsert(ctx context.Context, tx *sql.Tx, into string, columns int, value
 	_, err := tx.ExecContext(ctx, into+strings.TrimSuffix(strings.Repeat(row, len(values)/columns), ","), values...)
 	return err
 }
+
+const snapshotOrders = 200_000
+
+// BenchmarkSnapshot reads a sale of 200,000 orders as the reconciler does, and verifies it.
+func BenchmarkSnapshot(b *testing.B) {
+	d := desk{Ledger: open(b, ledger.Config{DSN: harness.SharedMariaDB(b).NewDatabase(b)})}
+	createBenchSale(b, d, 20)
+	for n := 0; n < snapshotOrders; n += benchGrants {
+		record(b, d, batchOf(uint64(n+1), benchBatch(n, 20)...))
+	}
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			orders := 0
+			must(b, d.ReadSnapshot(b.Context(), "bench", stream, 1, func(s *ledger.Snapshot) error {
+				return s.Orders(func(*sale.Order) error { orders++; return nil })
+			}))
+			equal(b, "orders", orders, snapshotOrders)
+		}
+		b.ReportMetric(float64(snapshotOrders*b.N)/b.Elapsed().Seconds(), "orders/s")
+	})
+	b.Run("verify", func(b *testing.B) {
+		for b.Loop() {
+			sound(b, d, "bench")
+		}
+		b.ReportMetric(float64(snapshotOrders*b.N)/b.Elapsed().Seconds(), "orders/s")
+	})
+}

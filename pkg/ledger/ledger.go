@@ -46,6 +46,9 @@ type Config struct {
 	DialTimeout time.Duration
 	// Timeout bounds sending a statement and waiting for its answer. Default 30s.
 	Timeout time.Duration
+	// AuditTimeout is the same for a statement of Verify or of a snapshot, which
+	// reads all orders of a sale. Default 10m.
+	AuditTimeout time.Duration
 	// LockWait is how long a transaction waits for a row that another holds, in
 	// whole seconds. Default 10s.
 	LockWait time.Duration
@@ -64,6 +67,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ConnLifetime, 5*time.Minute)
 	setDefault(&c.DialTimeout, 5*time.Second)
 	setDefault(&c.Timeout, 30*time.Second)
+	setDefault(&c.AuditTimeout, 10*time.Minute)
 	setDefault(&c.LockWait, 10*time.Second)
 	setDefault(&c.Attempts, 8)
 	setDefault(&c.RetryMin, 5*time.Millisecond)
@@ -102,20 +106,23 @@ type Ledger struct {
 	cfg   Config
 	store database
 	write *gorm.DB
-	read  *gorm.DB // the same as write on MySQL
+	read  *gorm.DB // short statements
+	audit *gorm.DB // long ones
 }
+
+// pools are the ways into a database; they may be one.
+type pools struct{ write, read, audit gorm.Dialector }
 
 // database is what differs between MySQL and SQLite.
 type database interface {
-	// open returns the pools to write and to read with; they may be one.
-	open() (write, read gorm.Dialector, err error)
+	open() (pools, error)
 	// prepare makes the database itself when it is missing, and keeps other
 	// migrations out until the returned function is called.
 	prepare(ctx context.Context, db *gorm.DB) (done func(), err error)
 	// statements are those of schema.sql, as this database understands them.
 	statements(schema string) []string
-	// orderLines selects the lines of the orders of the sale @sale: id, status,
-	// sku, quantity, returned.
+	// orderLines selects the lines of the orders of the sale @sale: id, user_id,
+	// status, sku, quantity, returned.
 	orderLines() string
 	// lockedItems is the FROM item for reading items that are to be locked.
 	lockedItems() string
@@ -138,15 +145,14 @@ func Open(_ context.Context, cfg Config) (*Ledger, error) {
 	} else {
 		l.store = &sqliteDatabase{cfg: cfg}
 	}
-	write, read, err := l.store.open()
+	p, err := l.store.open()
 	if err != nil {
 		return nil, err
 	}
-	if l.write, err = openGorm(write); err != nil {
-		return nil, errors.Join(err, l.store.close())
-	}
-	if l.read, err = openGorm(read); err != nil {
-		return nil, errors.Join(err, l.store.close())
+	for pool, dialector := range map[**gorm.DB]gorm.Dialector{&l.write: p.write, &l.read: p.read, &l.audit: p.audit} {
+		if *pool, err = openGorm(dialector); err != nil {
+			return nil, errors.Join(err, l.store.close())
+		}
 	}
 	return l, nil
 }

@@ -48,31 +48,39 @@ var mysqlRowAtFault = map[uint16]bool{
 }
 
 type mysqlDatabase struct {
-	cfg    Config
-	config *mysql.Config
-	pool   *sql.DB
+	cfg         Config
+	config      *mysql.Config
+	pool, audit *sql.DB
 }
 
-func (m *mysqlDatabase) open() (write, read gorm.Dialector, err error) {
-	m.config, err = mysqlConfig(m.cfg)
-	if err != nil {
-		return nil, nil, err
+// auditConnections bounds the audits and snapshots that run at a time.
+const auditConnections = 4
+
+func (m *mysqlDatabase) open() (pools, error) {
+	var err error
+	if m.config, err = mysqlConfig(m.cfg); err != nil {
+		return pools{}, err
 	}
-	m.pool, err = openMySQL(m.config)
-	if err != nil {
-		return nil, nil, err
+	if m.pool, err = openMySQL(m.config, m.cfg.MaxOpen, m.cfg.ConnLifetime); err != nil {
+		return pools{}, err
 	}
-	m.pool.SetMaxOpenConns(m.cfg.MaxOpen)
-	m.pool.SetMaxIdleConns(m.cfg.MaxOpen)
-	m.pool.SetConnMaxLifetime(m.cfg.ConnLifetime)
-	dialector := gormmysql.New(gormmysql.Config{
-		Conn:                      m.pool,
+	patient := m.config.Clone()
+	patient.ReadTimeout = m.cfg.AuditTimeout
+	if m.audit, err = openMySQL(patient, auditConnections, m.cfg.ConnLifetime); err != nil {
+		return pools{}, errors.Join(err, m.close())
+	}
+	short := mysqlDialector(m.pool)
+	return pools{write: short, read: short, audit: mysqlDialector(m.audit)}, nil
+}
+
+func mysqlDialector(pool *sql.DB) gorm.Dialector {
+	return gormmysql.New(gormmysql.Config{
+		Conn:                      pool,
 		SkipInitializeWithVersion: true, // Do not connect yet.
 		// On MariaDB the dialect would add RETURNING to inserts, and the rows
 		// affected would then count duplicates.
 		DisableWithReturning: true,
 	})
-	return dialector, dialector, nil
 }
 
 // mysqlConfig adds to a DSN what the ledger relies on, whatever the DSN says.
@@ -102,12 +110,16 @@ func mysqlConfig(cfg Config) (*mysql.Config, error) {
 	return config, nil
 }
 
-func openMySQL(config *mysql.Config) (*sql.DB, error) {
+func openMySQL(config *mysql.Config, connections int, lifetime time.Duration) (*sql.DB, error) {
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	return sql.OpenDB(connector), nil
+	pool := sql.OpenDB(connector)
+	pool.SetMaxOpenConns(connections)
+	pool.SetMaxIdleConns(connections)
+	pool.SetConnMaxLifetime(lifetime)
+	return pool, nil
 }
 
 // migrationLockWait bounds waiting for another process that migrates.
@@ -151,7 +163,7 @@ func (m *mysqlDatabase) createDatabase(ctx context.Context) error {
 	}
 	config := m.config.Clone()
 	config.DBName = ""
-	server, err := openMySQL(config)
+	server, err := openMySQL(config, 1, m.cfg.ConnLifetime)
 	if err != nil {
 		return err
 	}
@@ -166,7 +178,7 @@ func (m *mysqlDatabase) createDatabase(ctx context.Context) error {
 func (m *mysqlDatabase) statements(schema string) []string { return splitStatements(schema) }
 
 func (m *mysqlDatabase) orderLines() string {
-	return `SELECT o.id, o.status, j.sku, j.quantity, j.returned FROM orders o CROSS JOIN JSON_TABLE(o.items, '$[*]' COLUMNS (
+	return `SELECT o.id, o.user_id, o.status, j.sku, j.quantity, j.returned FROM orders o CROSS JOIN JSON_TABLE(o.items, '$[*]' COLUMNS (
 		sku VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.sku',
 		quantity BIGINT PATH '$.quantity',
 		returned BIGINT PATH '$.returned')) j WHERE o.sale_id = @sale`
@@ -194,9 +206,15 @@ func (m *mysqlDatabase) permanent(err error) bool {
 	return errors.As(err, &refused) && mysqlRowAtFault[refused.Number]
 }
 
-func (m *mysqlDatabase) close() error {
-	if m.pool == nil {
-		return nil
+func (m *mysqlDatabase) close() error { return closePools(m.audit, m.pool) }
+
+// closePools closes those that were opened.
+func closePools(all ...*sql.DB) error {
+	var errs []error
+	for _, pool := range all {
+		if pool != nil {
+			errs = append(errs, pool.Close())
+		}
 	}
-	return m.pool.Close()
+	return errors.Join(errs...)
 }

@@ -1,11 +1,14 @@
 package ledger_test
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -203,6 +206,30 @@ func TestManyGrantsOfManySalesInOneTransaction(t *testing.T) {
 		for _, id := range []string{"z", "a-b", "a"} {
 			equal(t, "sold in "+id, item(t, d, id, "C").Sold, 700)
 			sound(t, d, id)
+		}
+	})
+}
+
+func TestProgressLosesNothingToOthersWhoRecordAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		const seqs, writers = 240, 6
+		random := rand.New(rand.NewPCG(harness.Seed(t), 0)).Perm(seqs)
+		var done sync.WaitGroup
+		for part := range slices.Chunk(random, seqs/writers) {
+			done.Go(func() {
+				for _, i := range part {
+					seq := uint64(i + 1)
+					if _, err := d.Record(t.Context(), ledger.Batch{StreamID: stream, Done: []ledger.Range{{First: seq, Last: seq}}}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		done.Wait()
+		got, err := d.Progress(t.Context(), stream)
+		must(t, err)
+		if want := []ledger.Range{{First: 1, Last: seqs}}; !slices.Equal(got, want) {
+			t.Fatalf("progress %v, want %v", got, want)
 		}
 	})
 }

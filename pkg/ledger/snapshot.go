@@ -39,7 +39,7 @@ func (l *Ledger) ReadSnapshot(ctx context.Context, saleID string, streamID int64
 
 // consistent runs a transaction in which every read sees the same state.
 func (l *Ledger) consistent(ctx context.Context, read func(tx *gorm.DB) error) error {
-	return l.read.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	return l.audit.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 
 func newSnapshot(tx *gorm.DB, saleID string, streamID int64, firstSeq uint64) (*Snapshot, error) {

@@ -35,25 +35,26 @@ type sqliteDatabase struct {
 	write, read *sql.DB
 }
 
-func (s *sqliteDatabase) open() (write, read gorm.Dialector, err error) {
+func (s *sqliteDatabase) open() (pools, error) {
 	path, err := filepath.Abs(s.cfg.SQLite)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open ledger: %w", err)
+		return pools{}, fmt.Errorf("open ledger: %w", err)
 	}
 	pragmas := []string{"journal_mode(WAL)", "synchronous(FULL)", fmt.Sprintf("busy_timeout(%d)", s.cfg.LockWait.Milliseconds())}
 	if s.write, err = openSQLite(path, url.Values{"_pragma": pragmas, "_txlock": {"immediate"}}); err != nil {
-		return nil, nil, err
+		return pools{}, err
 	}
 	s.write.SetMaxOpenConns(1)
 	if s.read, err = openSQLite(path, url.Values{"_pragma": append(pragmas, "query_only(1)")}); err != nil {
-		return nil, nil, errors.Join(err, s.close())
+		return pools{}, errors.Join(err, s.close())
 	}
 	s.read.SetMaxOpenConns(s.cfg.MaxOpen)
 	// The first writer makes the file and its journal mode.
 	if err := s.write.Ping(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open ledger %s: %w", path, err), s.close())
+		return pools{}, errors.Join(fmt.Errorf("open ledger %s: %w", path, err), s.close())
 	}
-	return &sqlite.Dialector{Conn: s.write}, &sqlite.Dialector{Conn: s.read}, nil
+	reader := &sqlite.Dialector{Conn: s.read}
+	return pools{write: &sqlite.Dialector{Conn: s.write}, read: reader, audit: reader}, nil
 }
 
 func openSQLite(path string, settings url.Values) (*sql.DB, error) {
@@ -79,7 +80,7 @@ func (s *sqliteDatabase) statements(schema string) []string {
 }
 
 func (s *sqliteDatabase) orderLines() string {
-	return `SELECT o.id, o.status, j.value ->> '$.sku' AS sku, j.value ->> '$.quantity' AS quantity,
+	return `SELECT o.id, o.user_id, o.status, j.value ->> '$.sku' AS sku, j.value ->> '$.quantity' AS quantity,
 		j.value ->> '$.returned' AS returned FROM orders o CROSS JOIN json_each(o.items) j WHERE o.sale_id = @sale`
 }
 
@@ -111,12 +112,4 @@ func sqliteCode(err error) int {
 	return failed.Code()
 }
 
-func (s *sqliteDatabase) close() error {
-	var errs []error
-	for _, pool := range []*sql.DB{s.read, s.write} {
-		if pool != nil {
-			errs = append(errs, pool.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
+func (s *sqliteDatabase) close() error { return closePools(s.read, s.write) }

@@ -52,10 +52,13 @@ func (l *Ledger) checks() []check {
 			WHERE i.sale_id = @sale AND f.qty_after <> CASE WHEN i.stock = -1 THEN 0 ELSE i.stock END - i.sold`},
 		{"orders_have_flows", `SELECT CONCAT(l.id, ' has ', l.quantity, ' of ', l.sku, ', its flow ', COALESCE(f.qty_step, 0))
 			FROM ` + lines + ` LEFT JOIN flows f ON f.sale_id = @sale AND f.sku = l.sku AND f.kind = 'grab' AND f.ref = l.id
-			WHERE COALESCE(f.qty_step, 0) <> CASE WHEN l.status = 'rejected' THEN 0 ELSE -l.quantity END`},
-		{"flows_have_orders", `SELECT CONCAT('flow ', f.seq, ' names order ', f.order_id)
-			FROM flows f LEFT JOIN orders o ON o.id = f.order_id
-			WHERE f.sale_id = @sale AND f.kind IN ` + heldKinds + ` AND (o.id IS NULL OR o.user_id <> f.user_id)`},
+			WHERE (f.user_id IS NOT NULL AND f.user_id <> l.user_id) OR COALESCE(f.qty_step, 0) <> CASE WHEN l.status = 'rejected' THEN 0 ELSE -l.quantity END`},
+		// Every order has its flow: as many flows as orders means that none has no order.
+		{"flows_have_orders", `SELECT CONCAT(i.sku, ': ', COALESCE(f.n, 0), ' grabs in the flows, ', COALESCE(o.n, 0), ' in the orders')
+			FROM items i
+			LEFT JOIN (SELECT sku, COUNT(*) AS n FROM flows WHERE sale_id = @sale AND kind = 'grab' GROUP BY sku) f ON f.sku = i.sku
+			LEFT JOIN (SELECT sku, COUNT(*) AS n FROM ` + lines + ` WHERE l.status <> 'rejected' GROUP BY sku) o ON o.sku = i.sku
+			WHERE i.sale_id = @sale AND COALESCE(f.n, 0) <> COALESCE(o.n, 0)`},
 		{"returned_equals_flows", `SELECT CONCAT(l.id, ': ', l.returned, ' of ', l.quantity, ' ', l.sku, ' returned, flows say ', COALESCE(f.units, 0))
 			FROM ` + lines + ` LEFT JOIN (
 				SELECT order_id, sku, SUM(qty_step) AS units FROM flows
