@@ -1,0 +1,123 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stock"
+)
+
+func TestOutboxOfALiveProcessIsLeftAlone(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.must(s.store.Hold(t.Context(), s.process, time.Minute))
+	_, err := s.decide(user(0))
+	s.must(err)
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireOutbox(1)
+	s.must(s.store.Leave(t.Context(), s.process))
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireOutbox(0)
+	s.sellOut(1, 4)
+	s.requireSound()
+}
+
+func (s *shop) requireOutbox(want int) {
+	s.t.Helper()
+	batches, err := s.store.Outbox(s.t.Context(), s.id, s.process, 100)
+	s.must(err)
+	if len(batches) != want {
+		s.t.Fatalf("%d batches on the outbox, want %d", len(batches), want)
+	}
+}
+
+func TestOrphanedBatchesArePublishedOldestFirst(t *testing.T) {
+	s := openShop(t, 1000)
+	s.rec.relay.page = 3
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	for i := range 10 {
+		_, err := s.decide(user(i))
+		s.must(err)
+	}
+	relayed, err := s.rec.relay.Orphans(t.Context(), s.id)
+	s.must(err)
+	if relayed.Published != 10 || relayed.Fenced != 0 {
+		t.Errorf("relayed %+v, want 10 published", relayed)
+	}
+	last := uint64(0)
+	s.must(s.stream.ReadGrants(t.Context(), s.id, 0, s.lastSeq(), func(_ uint64, b sale.Batch) error {
+		if b.Number != last+1 {
+			t.Errorf("batch %d follows %d", b.Number, last)
+		}
+		last = b.Number
+		return nil
+	}))
+	if last != 10 {
+		t.Errorf("the stream ends with batch %d, want 10", last)
+	}
+	if known, err := s.store.Outboxes(t.Context(), s.id); err != nil || len(known) > 0 {
+		t.Errorf("processes %v are still known, error %v", known, err)
+	}
+	s.requireSound()
+}
+
+func TestABatchThatWasPublishedButNotTrimmedCountsOnce(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	d, err := s.decide(user(0))
+	s.must(err)
+	if _, err := s.stream.Publish(t.Context(), s.id, d.Head, d.Body); err != nil {
+		t.Fatal(err)
+	}
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireOutbox(0)
+	s.must(s.client.FlushAll(t.Context()).Err())
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.requireState(4, 1, 1)
+	s.requireSound()
+}
+
+func TestAGivebackOfASaleThatIsNotLoadedWaitsForItsRestore(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.grabs(0, 2)
+	s.write(0)
+	s.must(s.client.FlushAll(t.Context()).Err())
+	g := s.cancel(user(0))
+	s.must(s.rec.givebacks.Return(t.Context(), g))
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireUnapplied(1)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.requireState(4, 1, 2)
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireUnapplied(0)
+	s.requireState(4, 1, 2)
+	s.requireSound()
+}
+
+func (s *shop) requireUnapplied(want int) {
+	s.t.Helper()
+	left, err := s.ledger.UnappliedGivebacks(s.t.Context(), nil, 100)
+	s.must(err)
+	if len(left) != want {
+		s.t.Fatalf("%d givebacks are unapplied, want %d", len(left), want)
+	}
+}
+
+// Nothing loads an ended sale again, so its givebacks must not wait for that.
+func TestGivebacksOfEndedSalesDoNotWaitForEver(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.grabs(0, 2)
+	s.write(0)
+	_, err := s.ledger.UpdateStatus(t.Context(), s.id, []sale.Status{sale.StatusApproved}, sale.StatusEnded)
+	s.must(err)
+	s.cancel(user(0))
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireState(4, 1, 2) // what is still in Redis is kept right
+	s.must(s.client.FlushAll(t.Context()).Err())
+	s.cancel(user(1))
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireUnapplied(0)
+}
