@@ -62,7 +62,7 @@ func TestFlagWinsOverEnvironmentOverFileOverDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := [4]int{grab.Grab.BatchMax, grab.Grab.QueueMax, grab.Grab.InFlightMax, grab.Grab.UnackedBatches}
-	if want := [4]int{999, 222, 33, 4}; got != want {
+	if want := [4]int{999, 222, 33, 2}; got != want {
 		t.Errorf("flag, environment, file, default: %v, want %v", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -25,7 +26,8 @@ type Config struct {
 	// Default 1. What exists is never scaled down. See Publish about 3 and 5.
 	Replicas int
 	// AckWait is the time to settle a message of the consumer before it is
-	// delivered again, 1s to 1h. Default 30s.
+	// delivered again, 1s to 1h. Default: what the consumer has, 30s for a new one,
+	// because only the order workers know how long they take.
 	AckWait time.Duration
 	// MaxAckPending is how many messages of the consumer may be delivered and not
 	// settled, over all workers, 1 to 1,000,000. Default 4096. Messages that wait
@@ -56,6 +58,9 @@ type Config struct {
 	ReconcilesMax int
 }
 
+// defaultAckWait is that of a consumer nobody asked for anything else.
+const defaultAckWait = 30 * time.Second
+
 // Delays between attempts, see Delay.
 const (
 	retryBase = 20 * time.Millisecond
@@ -68,7 +73,6 @@ const (
 func (c Config) withDefaults() Config {
 	setDefault(&c.Name, "doorbuster")
 	setDefault(&c.Replicas, 1)
-	setDefault(&c.AckWait, 30*time.Second)
 	setDefault(&c.MaxAckPending, 4096)
 	setDefault(&c.ConnectTimeout, 2*time.Second)
 	setDefault(&c.PublishTimeout, 2*time.Second)
@@ -111,7 +115,7 @@ func (c Config) validate() error {
 		name             string
 		value, low, high time.Duration
 	}{
-		{"AckWait", c.AckWait, time.Second, time.Hour},
+		{"AckWait", cmp.Or(c.AckWait, defaultAckWait), time.Second, time.Hour},
 		{"ConnectTimeout", c.ConnectTimeout, 10 * time.Millisecond, time.Minute},
 		{"PublishTimeout", c.PublishTimeout, 10 * time.Millisecond, time.Minute},
 		{"RequestTimeout", c.RequestTimeout, 10 * time.Millisecond, time.Minute},

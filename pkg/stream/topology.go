@@ -196,12 +196,19 @@ func (s *Stream) ensureOrdersConsumer(ctx context.Context) (jetstream.Consumer, 
 		return nil, err
 	}
 	defer cancel()
+	ackWait := s.cfg.AckWait
+	if ackWait == 0 {
+		ackWait = defaultAckWait
+		if have, err := s.js.Consumer(ctx, GrantsStream, OrdersConsumer); err == nil {
+			ackWait = have.CachedInfo().Config.AckWait
+		}
+	}
 	consumer, err := s.js.CreateOrUpdateConsumer(ctx, GrantsStream, jetstream.ConsumerConfig{
 		Durable:       OrdersConsumer,
 		Description:   "Doorbuster: order workers",
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       s.cfg.AckWait,
+		AckWait:       ackWait,
 		MaxAckPending: s.cfg.MaxAckPending,
 		MaxDeliver:    -1, // the order worker decides when to give up, not the server
 	})

@@ -91,7 +91,7 @@ func TestDangerousSettingsAreCorrectedAndOthersLeftAlone(t *testing.T) {
 		t.Errorf("not left alone: %+v", c)
 	}
 	o := get[jetstream.Consumer](t)(js.Consumer(t.Context(), stream.GrantsStream, stream.OrdersConsumer)).CachedInfo().Config
-	if o.AckWait != 30*time.Second || o.MaxAckPending != 4096 || o.MaxDeliver != -1 || o.FilterSubject != "" {
+	if o.AckWait != time.Second || o.MaxAckPending != 4096 || o.MaxDeliver != -1 || o.FilterSubject != "" {
 		t.Errorf("not corrected: %+v", o)
 	}
 }
