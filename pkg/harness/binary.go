@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/doorbuster/doorbuster/pkg/servers"
 )
 
 // binaries are the programs of this module that this test binary has built, by package.
@@ -22,11 +24,11 @@ func Binary(t testing.TB, mainPackage string) string {
 	if path, ok := binaries.built[mainPackage]; ok {
 		return path
 	}
-	root, err := moduleRoot()
+	root, err := servers.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := newFolder("bin")
+	folder, err := servers.NewFolder("bin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +38,7 @@ func Binary(t testing.TB, mainPackage string) string {
 		args = append(args, "-race")
 	}
 	args = append(args, "./"+strings.TrimPrefix(mainPackage, "./"))
-	if _, err := goCommand(root, nil, args...); err != nil {
+	if _, err := servers.GoCommand(root, nil, args...); err != nil {
 		t.Fatal(err)
 	}
 	if binaries.built == nil {

@@ -20,5 +20,6 @@
 // when the test binary dies in any other way. A missing server program fails the test with the command
 // that installs it; nothing is ever skipped.
 //
-// The package runs on Linux and macOS. Only tests import it.
+// The servers themselves are pkg/servers'; here a failure fails the test. The package runs on Linux and macOS.
+// Only tests import it.
 package harness

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/servers"
 )
 
 // failure runs f with a test of its own and returns what it failed with.
@@ -42,7 +44,7 @@ func TestEventuallyReturnsWhenTheConditionHolds(t *testing.T) {
 			looks++
 			return looks == 3, ""
 		})
-		if waited := time.Since(began); waited != 2*pollInterval {
+		if waited := time.Since(began); waited != 2*servers.PollInterval {
 			t.Errorf("waited %v for the third look", waited)
 		}
 	})
@@ -66,7 +68,7 @@ func TestEventuallyFailsWithTheLastDetail(t *testing.T) {
 func TestASharedServerCannotBeBroken(t *testing.T) {
 	shared := SharedMariaDB(t)
 	got := failure(t, func(t testing.TB) {
-		(&server{t: t, name: shared.name, shared: shared.shared}).Kill()
+		(&server{t: t, server: shared.server.server, shared: shared.shared}).Kill()
 	})
 	if !strings.Contains(got, "is shared by all tests") {
 		t.Errorf("failed with %q", got)

@@ -1,122 +1,17 @@
 package harness
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"sync"
 	"testing"
+
+	"github.com/doorbuster/doorbuster/pkg/servers"
 )
-
-// run is this test binary's folder for everything temporary. It is locked as long as the binary lives, so
-// that later binaries can tell the folder of a dead one and remove it.
-var run struct {
-	sync.Mutex
-	path string
-	lock *os.File
-}
-
-// baseFolder holds the run folders and the port reservations of this user.
-func baseFolder() (string, error) {
-	path := filepath.Join(os.TempDir(), "doorbuster-harness-"+strconv.Itoa(os.Getuid()))
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return "", fmt.Errorf("create the harness folder: %w", err)
-	}
-	return path, nil
-}
-
-// cacheFolder keeps what is costly to make and the same for every run.
-func cacheFolder() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return baseFolder() // No home folder, as in some containers.
-	}
-	path := filepath.Join(cache, "doorbuster-harness")
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return baseFolder() // A home folder that cannot be written, likewise.
-	}
-	return path, nil
-}
-
-// runFolder returns this test binary's folder, created on first use.
-func runFolder() (string, error) {
-	run.Lock()
-	defer run.Unlock()
-	if run.path != "" {
-		return run.path, nil
-	}
-	base, err := baseFolder()
-	if err != nil {
-		return "", err
-	}
-	// Nobody may take a folder for abandoned between its creation and its lock.
-	sweep, err := lockFile(filepath.Join(base, "sweep.lock"))
-	if err != nil {
-		return "", err
-	}
-	defer sweep.Close()
-	removeAbandoned(base)
-	path, err := os.MkdirTemp(base, "run-")
-	if err != nil {
-		return "", fmt.Errorf("create the run folder: %w", err)
-	}
-	lock, err := lockFile(filepath.Join(path, "alive.lock"))
-	if err != nil {
-		return "", err
-	}
-	run.path, run.lock = path, lock
-	return path, nil
-}
-
-// removeAbandoned removes the run folders whose test binary is dead. What cannot be removed stays for the
-// next time: it is only disk space.
-func removeAbandoned(base string) {
-	folders, err := filepath.Glob(filepath.Join(base, "run-*"))
-	if err != nil {
-		return
-	}
-	for _, folder := range folders {
-		lock, free, err := tryLockFile(filepath.Join(folder, "alive.lock"))
-		if err != nil || !free {
-			continue
-		}
-		_ = os.RemoveAll(folder)
-		_ = lock.Close()
-	}
-}
-
-func removeRunFolder() {
-	run.Lock()
-	defer run.Unlock()
-	if run.path == "" {
-		return
-	}
-	if err := os.RemoveAll(run.path); err != nil {
-		fmt.Fprintf(os.Stderr, "remove the run folder: %v\n", err)
-	}
-	_ = run.lock.Close()
-	run.path, run.lock = "", nil
-}
-
-// newFolder creates an empty folder with a short path (a Unix socket's may have 104 bytes) in the run folder.
-func newFolder(prefix string) (string, error) {
-	parent, err := runFolder()
-	if err != nil {
-		return "", err
-	}
-	folder, err := os.MkdirTemp(parent, prefix+"-")
-	if err != nil {
-		return "", fmt.Errorf("create a folder for %s: %w", prefix, err)
-	}
-	return folder, nil
-}
 
 // Folder returns an empty folder that is removed when the test ends. Unlike t.TempDir its path is short
 // enough for a Unix socket.
 func Folder(t testing.TB, prefix string) string {
 	t.Helper()
-	folder, err := newFolder(prefix)
+	folder, err := servers.NewFolder(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/doorbuster/doorbuster/pkg/servers"
 	"go.uber.org/goleak"
 )
 
@@ -33,9 +34,7 @@ func runTests(m *testing.M, options []goleak.Option) int {
 
 // runThenCleanUp cleans up in a defer so that a panic on this goroutine leaves nothing behind either.
 func runThenCleanUp(m *testing.M) int {
-	defer removeRunFolder()
-	defer stopLauncher()
-	defer killAllChildren()
+	defer servers.CleanUp()
 	return m.Run()
 }
 
@@ -44,7 +43,7 @@ func runThenCleanUp(m *testing.M) int {
 // harness itself do not count. It is not for parallel tests: they see each other's goroutines.
 func NoLeaks(t testing.TB) {
 	t.Helper()
-	startLauncher()
+	servers.StartLauncher()
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }

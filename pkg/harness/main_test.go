@@ -3,11 +3,12 @@ package harness
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/servers"
 )
 
 // roleVariable makes the test binary play a part in its own tests: one that has to die for them.
@@ -37,18 +38,8 @@ func startServerAndWait() {
 }
 
 func startServer() (addr string, err error) {
-	path, err := findRedis()
+	s, err := servers.StartRedis(nil)
 	if err != nil {
-		return "", err
-	}
-	folder, err := newFolder("redis")
-	if err != nil {
-		return "", err
-	}
-	s := &RedisServer{}
-	s.name, s.folder, s.program = "redis-server", folder, path
-	s.arguments, s.ping = s.commandLine, s.pong
-	if err := s.launch(); err != nil {
 		return "", err
 	}
 	return s.Addr(), nil
@@ -82,25 +73,5 @@ func TestMainFailsARunThatLeaksGoroutines(t *testing.T) {
 	}
 	if !strings.Contains(binary.Stderr(), "goroutines left") {
 		t.Fatalf("the leak is not named:\n%s", binary.Output())
-	}
-}
-
-func TestFoldersOfDeadTestBinariesAreRemoved(t *testing.T) {
-	base := t.TempDir()
-	alive, dead := filepath.Join(base, "run-alive"), filepath.Join(base, "run-dead")
-	for _, folder := range []string{alive, dead} {
-		must(t, os.MkdirAll(filepath.Join(folder, "data"), 0o700))
-	}
-	lock, err := lockFile(filepath.Join(alive, "alive.lock"))
-	must(t, err)
-	defer lock.Close()
-
-	removeAbandoned(base)
-
-	if _, err := os.Stat(alive); err != nil {
-		t.Errorf("the folder of a living binary: %v", err)
-	}
-	if _, err := os.Stat(dead); !os.IsNotExist(err) {
-		t.Errorf("the folder of a dead binary is still there: %v", err)
 	}
 }

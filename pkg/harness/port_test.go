@@ -27,18 +27,3 @@ func TestReservedPortsAreFreeAndDifferent(t *testing.T) {
 		must(t, listener.Close())
 	}
 }
-
-func TestALockIsHeldUntilItsFileIsClosed(t *testing.T) {
-	path := t.TempDir() + "/lock"
-	held, err := lockFile(path)
-	must(t, err)
-	if _, free, err := tryLockFile(path); err != nil || free {
-		t.Fatalf("a held lock was given away: free %v, error %v", free, err)
-	}
-	must(t, held.Close())
-	again, free, err := tryLockFile(path)
-	if err != nil || !free {
-		t.Fatalf("a released lock was not given: free %v, error %v", free, err)
-	}
-	must(t, again.Close())
-}

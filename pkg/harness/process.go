@@ -2,7 +2,6 @@ package harness
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -10,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/servers"
 )
 
 // exitLimit bounds Wait.
@@ -19,7 +20,7 @@ const exitLimit = 2 * time.Minute
 type ChildProcess struct {
 	t     testing.TB
 	name  string
-	child *child
+	child *servers.Child
 }
 
 // Process starts a program. env ("NAME=value") is added to the test's own environment, from which every
@@ -29,36 +30,27 @@ func Process(t testing.TB, program string, args, env []string) *ChildProcess {
 	t.Helper()
 	name := filepath.Base(program)
 	folder := Folder(t, name)
-	started, err := startChild(folder, program, args, childEnv(env))
+	started, err := servers.StartChild(folder, program, args, servers.Environment(env...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &ChildProcess{t: t, name: name, child: started}
 	t.Cleanup(func() {
-		if err := started.kill(); err != nil {
+		if err := started.Kill(); err != nil {
 			t.Error(err)
 		}
-		started.killGroup()
-		started.showOnFailure(t, name)
+		started.KillGroup()
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", name, started.Tail())
+		}
 	})
 	return p
-}
-
-// childEnv is the test's environment without what would configure the program under test behind the test's back.
-func childEnv(added []string) []string {
-	var env []string
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "DOORBUSTER_") {
-			env = append(env, variable)
-		}
-	}
-	return append(env, added...)
 }
 
 // Kill ends the process with SIGKILL and returns when it is gone.
 func (p *ChildProcess) Kill() {
 	p.t.Helper()
-	if err := p.child.kill(); err != nil {
+	if err := p.child.Kill(); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -89,7 +81,7 @@ func (p *ChildProcess) Resume() {
 
 func (p *ChildProcess) send(sig syscall.Signal) {
 	p.t.Helper()
-	if err := p.child.signal(sig); err != nil {
+	if err := p.child.Signal(sig); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -99,40 +91,40 @@ func (p *ChildProcess) send(sig syscall.Signal) {
 func (p *ChildProcess) Wait() int {
 	p.t.Helper()
 	select {
-	case <-p.child.done:
+	case <-p.child.Done():
 	case <-time.After(exitLimit):
 		p.t.Fatalf("%s still runs after %v", p.name, exitLimit)
 	}
 	var exit *exec.ExitError
-	if p.child.err != nil && !errors.As(p.child.err, &exit) {
-		p.t.Fatalf("wait for %s: %v", p.name, p.child.err)
+	if err := p.child.Err(); err != nil && !errors.As(err, &exit) {
+		p.t.Fatalf("wait for %s: %v", p.name, err)
 	}
-	return p.child.cmd.ProcessState.ExitCode()
+	return p.child.ExitCode()
 }
 
 // Running tells whether the process has not ended yet.
 func (p *ChildProcess) Running() bool {
-	return !p.child.ended()
+	return !p.child.Ended()
 }
 
 // PID is the process id.
 func (p *ChildProcess) PID() int {
-	return p.child.cmd.Process.Pid
+	return p.child.PID()
 }
 
 // Stdout is what the process has printed so far.
 func (p *ChildProcess) Stdout() string {
-	return readLog(p.child.stdout)
+	return p.child.Stdout()
 }
 
 // Stderr is what the process has logged so far.
 func (p *ChildProcess) Stderr() string {
-	return readLog(p.child.stderr)
+	return p.child.Stderr()
 }
 
 // Output is Stdout followed by Stderr.
 func (p *ChildProcess) Output() string {
-	return p.child.output()
+	return p.child.Output()
 }
 
 // WaitLine waits for a complete line on the process's standard output that matches re, and returns the
@@ -142,10 +134,10 @@ func (p *ChildProcess) WaitLine(re *regexp.Regexp, within time.Duration) []strin
 	p.t.Helper()
 	var match []string
 	Eventually(p.t, within, p.name+" prints a line like "+re.String(), func() (bool, string) {
-		over := p.child.ended() // Asked first, so that nothing can be printed after the last look.
+		over := p.child.Ended() // Asked first, so that nothing can be printed after the last look.
 		match = matchLine(re, p.Stdout())
 		if match == nil && over {
-			p.t.Fatalf("%s ended without a line like %s:\n%s", p.name, re, p.child.tail())
+			p.t.Fatalf("%s ended without a line like %s:\n%s", p.name, re, p.child.Tail())
 		}
 		return match != nil, "not printed yet"
 	})

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,14 +49,10 @@ func RedisCluster(t testing.TB, options ...RedisOption) *Cluster {
 func startClusterNode(t testing.TB, options []RedisOption) *RedisServer {
 	t.Helper()
 	// The bus would listen on the node's port plus 10000, which nobody has reserved.
-	bus, err := reservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(bus.release)
+	bus := reservePort(t)
 	return Redis(t, append([]RedisOption{
 		WithConfig("cluster-enabled", "yes"),
-		WithConfig("cluster-port", fmt.Sprint(bus.number)),
+		WithConfig("cluster-port", strconv.Itoa(bus.Number())),
 		WithConfig("cluster-node-timeout", "2000"),
 	}, options...)...)
 }
@@ -63,7 +60,7 @@ func startClusterNode(t testing.TB, options []RedisOption) *RedisServer {
 // assignSlots gives node i its third of the slots and introduces it to the first node.
 func (c *Cluster) assignSlots(ctx context.Context, t testing.TB, i int, node *RedisServer) {
 	t.Helper()
-	client := node.connect()
+	client := node.redis.Connect()
 	defer client.Close()
 	first, last := i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1
 	if err := client.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
@@ -77,13 +74,7 @@ func (c *Cluster) assignSlots(ctx context.Context, t testing.TB, i int, node *Re
 		t.Fatalf("set the configuration epoch of node %d: %v", i, err)
 	}
 	met := c.Nodes[0]
-	bus := ""
-	for _, line := range met.config {
-		if line[0] == "cluster-port" {
-			bus = line[1]
-		}
-	}
-	if err := client.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", met.port.number, bus).Err(); err != nil {
+	if err := client.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", met.redis.Port(), met.redis.Config("cluster-port")).Err(); err != nil {
 		t.Fatalf("introduce node %d: %v", i, err)
 	}
 }
@@ -91,7 +82,7 @@ func (c *Cluster) assignSlots(ctx context.Context, t testing.TB, i int, node *Re
 func (c *Cluster) waitUntilOK(t testing.TB) {
 	t.Helper()
 	for _, node := range c.Nodes {
-		client := node.connect()
+		client := node.redis.Connect()
 		defer client.Close()
 		Eventually(t, clusterLimit, "cluster is formed", func() (bool, string) {
 			ctx, cancel := context.WithTimeout(context.Background(), redisCallLimit)

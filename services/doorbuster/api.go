@@ -122,10 +122,11 @@ func (a *api) do(ctx context.Context, c call) (json.RawMessage, error) {
 }
 
 func (a *api) request(ctx context.Context, c call) (*http.Request, error) {
-	target := a.base
+	segments := []string{a.base}
 	for _, segment := range c.path {
-		target += "/" + url.PathEscape(segment)
+		segments = append(segments, url.PathEscape(segment))
 	}
+	target := strings.Join(segments, "/")
 	if len(c.query) > 0 {
 		target += "?" + c.query.Encode()
 	}

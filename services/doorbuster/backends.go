@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
@@ -38,8 +39,8 @@ func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *rec
 	}
 	var closers []func()
 	done = func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			closers[i]()
+		for _, closer := range slices.Backward(closers) {
+			closer()
 		}
 	}
 	defer func() {

@@ -1,4 +1,4 @@
-package harness
+package servers
 
 import (
 	"errors"
@@ -9,19 +9,18 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
 const (
-	// stopLimit bounds a polite stop; after it the test fails.
+	// stopLimit bounds a polite stop.
 	stopLimit = 30 * time.Second
-	// shownOutput is how much of a child's output a failed test prints, in bytes from the end.
+	// shownOutput is how much of a child's output Tail returns, in bytes from the end.
 	shownOutput = 8 << 10
 )
 
-// child is one run of one child process. Its output goes to files, so that it costs no goroutine.
-type child struct {
+// Child is one run of one child process. Its output goes to files, so that it costs no goroutine.
+type Child struct {
 	cmd            *exec.Cmd
 	stdout, stderr string        // paths
 	done           chan struct{} // closed once the process has been waited for
@@ -31,12 +30,13 @@ type child struct {
 // children holds every child that has not ended yet.
 var children struct {
 	sync.Mutex
-	running map[*child]struct{}
+	running map[*Child]struct{}
 }
 
-// startChild starts program with its output appended to stdout.log and stderr.log in dir.
-func startChild(dir, program string, args, env []string) (*child, error) {
-	c := &child{
+// StartChild starts program with its output appended to stdout.log and stderr.log in dir. On Linux the
+// kernel kills it when this process dies. env is its whole environment; see Environment.
+func StartChild(dir, program string, args, env []string) (*Child, error) {
+	c := &Child{
 		cmd:    exec.Command(program, args...),
 		stdout: filepath.Join(dir, "stdout.log"),
 		stderr: filepath.Join(dir, "stderr.log"),
@@ -61,7 +61,7 @@ func startChild(dir, program string, args, env []string) (*child, error) {
 	}
 	children.Lock()
 	if children.running == nil {
-		children.running = make(map[*child]struct{})
+		children.running = make(map[*Child]struct{})
 	}
 	children.running[c] = struct{}{}
 	children.Unlock()
@@ -77,7 +77,7 @@ func openLog(path string) (*os.File, error) {
 	return file, nil
 }
 
-func (c *child) wait() {
+func (c *Child) wait() {
 	c.err = c.cmd.Wait()
 	children.Lock()
 	delete(children.running, c)
@@ -85,7 +85,20 @@ func (c *child) wait() {
 	close(c.done)
 }
 
-func (c *child) ended() bool {
+// Done is closed when the child has ended.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Err is what the child ended with, once Done is closed; see exec.Cmd.Wait.
+func (c *Child) Err() error { return c.err }
+
+// ExitCode is the child's exit code, once Done is closed; -1 when a signal ended it.
+func (c *Child) ExitCode() int { return c.cmd.ProcessState.ExitCode() }
+
+// PID is the process id.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Ended tells whether the child has ended.
+func (c *Child) Ended() bool {
 	select {
 	case <-c.done:
 		return true
@@ -94,9 +107,9 @@ func (c *child) ended() bool {
 	}
 }
 
-// signal sends sig; that the child has ended already is not an error.
-func (c *child) signal(sig syscall.Signal) error {
-	if c.ended() {
+// Signal sends sig; that the child has ended already is not an error.
+func (c *Child) Signal(sig syscall.Signal) error {
+	if c.Ended() {
 		return nil
 	}
 	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -105,20 +118,20 @@ func (c *child) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// kill sends SIGKILL and waits until the child is gone.
-func (c *child) kill() error {
-	if err := c.signal(syscall.SIGKILL); err != nil {
+// Kill sends SIGKILL and waits until the child is gone.
+func (c *Child) Kill() error {
+	if err := c.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	<-c.done
 	return nil
 }
 
-// stop sends SIGTERM and waits until the child is gone, at most stopLimit.
-func (c *child) stop() error {
+// Stop sends SIGTERM and waits until the child is gone, at most 30 seconds.
+func (c *Child) Stop() error {
 	// A paused child gets to its SIGTERM only when it runs.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		if err := c.signal(sig); err != nil {
+		if err := c.Signal(sig); err != nil {
 			return err
 		}
 	}
@@ -130,15 +143,20 @@ func (c *child) stop() error {
 	}
 }
 
-// killGroup kills whatever the child itself has started and left behind.
-func (c *child) killGroup() {
+// KillGroup kills whatever the child itself has started and left behind.
+func (c *Child) KillGroup() {
 	// The error says that nobody is left in the group, which is what is wanted.
 	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-func (c *child) output() string {
-	return readLog(c.stdout) + readLog(c.stderr)
-}
+// Stdout is what the child has printed so far.
+func (c *Child) Stdout() string { return readLog(c.stdout) }
+
+// Stderr is what the child has logged so far.
+func (c *Child) Stderr() string { return readLog(c.stderr) }
+
+// Output is Stdout followed by Stderr.
+func (c *Child) Output() string { return c.Stdout() + c.Stderr() }
 
 func readLog(path string) string {
 	content, err := os.ReadFile(path)
@@ -148,9 +166,9 @@ func readLog(path string) string {
 	return string(content)
 }
 
-// tail is the last part of the output, begun at a full line.
-func (c *child) tail() string {
-	out := c.output()
+// Tail is the last part of the output, begun at a full line.
+func (c *Child) Tail() string {
+	out := c.Output()
 	if len(out) <= shownOutput {
 		return out
 	}
@@ -161,25 +179,29 @@ func (c *child) tail() string {
 	return "...\n" + out
 }
 
-// showOnFailure prints the end of the output when the test has failed.
-func (c *child) showOnFailure(t testing.TB, name string) {
-	t.Helper()
-	if t.Failed() {
-		t.Logf("output of %s:\n%s", name, c.tail())
+// Environment is this process's environment without what would configure a Doorbuster program behind the
+// caller's back, and with what is added ("NAME=value").
+func Environment(added ...string) []string {
+	var env []string
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "DOORBUSTER_") {
+			env = append(env, variable)
+		}
 	}
+	return append(env, added...)
 }
 
 func killAllChildren() {
 	children.Lock()
-	left := make([]*child, 0, len(children.running))
+	left := make([]*Child, 0, len(children.running))
 	for c := range children.running {
 		left = append(left, c)
 	}
 	children.Unlock()
 	for _, c := range left {
-		if err := c.kill(); err != nil {
+		if err := c.Kill(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-		c.killGroup()
+		c.KillGroup()
 	}
 }

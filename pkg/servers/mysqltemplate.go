@@ -1,4 +1,4 @@
-package harness
+package servers
 
 import (
 	"crypto/sha256"
@@ -17,7 +17,7 @@ type mysqlFlavour struct {
 	version string // what --version prints
 }
 
-// findMySQL looks once per test binary.
+// findMySQL looks once per process.
 var findMySQL = sync.OnceValues(func() (mysqlFlavour, error) {
 	path, err := mysqlProgram.path()
 	if err != nil {

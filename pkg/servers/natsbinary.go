@@ -1,4 +1,4 @@
-package harness
+package servers
 
 import (
 	"fmt"
@@ -13,13 +13,13 @@ import (
 const natsModule = "github.com/nats-io/nats-server/v2"
 
 // natsBinary returns the path of nats-server in the version that go.mod names, built once per machine and
-// user: a server in a process of its own can be killed without the test.
+// user: a server in a process of its own can be killed by itself.
 var natsBinary = sync.OnceValues(func() (string, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return "", err
 	}
-	version, err := goCommand(root, nil, "list", "-m", "-f", "{{.Version}}", natsModule)
+	version, err := GoCommand(root, nil, "list", "-m", "-f", "{{.Version}}", natsModule)
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +37,7 @@ var natsBinary = sync.OnceValues(func() (string, error) {
 		return path, nil
 	}
 	// Built beside and renamed, so that an interrupted build is never taken for a binary.
-	if _, err := goCommand(root, []string{"CGO_ENABLED=0"}, "build", "-o", path+".new", natsModule); err != nil {
+	if _, err := GoCommand(root, []string{"CGO_ENABLED=0"}, "build", "-o", path+".new", natsModule); err != nil {
 		return "", err
 	}
 	if err := os.Rename(path+".new", path); err != nil {
@@ -46,8 +46,8 @@ var natsBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// moduleRoot is the folder of this module's go.mod: tests run in the folder of their package.
-func moduleRoot() (string, error) {
+// ModuleRoot is the folder of this module's go.mod, at or above the working folder.
+func ModuleRoot() (string, error) {
 	folder, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
@@ -64,8 +64,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// goCommand runs the go command in folder and returns its standard output.
-func goCommand(folder string, env []string, args ...string) (string, error) {
+// GoCommand runs the go command in folder and returns its standard output.
+func GoCommand(folder string, env []string, args ...string) (string, error) {
 	command := exec.Command("go", args...)
 	command.Dir, command.Env = folder, append(os.Environ(), env...)
 	var stderr strings.Builder

@@ -1,4 +1,4 @@
-package harness
+package servers
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// program is a server program that the tests need from the system.
+// program is a server program that is taken from the system.
 type program struct {
 	names     []string // in order of preference
 	apt, brew string   // packages
