@@ -173,10 +173,14 @@ func requireWholeBatches(t *testing.T, d desk, messages []ledger.Message, acknow
 	t.Helper()
 	progress, err := d.Progress(t.Context(), stream)
 	must(t, err)
+	orders := map[string]bool{}
+	must(t, d.ReadSnapshot(t.Context(), "s", stream, 1, func(s *ledger.Snapshot) error {
+		return s.Orders(func(o *sale.Order) error { orders[o.ID] = true; return nil })
+	}))
 	for _, m := range messages {
 		there := 0
 		for _, g := range m.Batch.Grants {
-			if _, err := d.GetOrder(t.Context(), g.OrderID); err == nil {
+			if orders[g.OrderID] {
 				there++
 			}
 		}
@@ -263,4 +267,39 @@ func killOthers(ctx context.Context, raw *sql.DB) (killed int64) {
 		}
 	}
 	return killed
+}
+
+// What only the database itself can refuse is told from what may pass.
+func TestPermanentBlamesTheRowOnly(t *testing.T) {
+	dsn := harness.SharedMariaDB(t).NewDatabase(t)
+	d := desk{open(t, ledger.Config{DSN: dsn, Attempts: 2, LockWait: time.Second}), openRaw(t, "mysql", dsn), false}
+	createSale(t, d, "s")
+	b := batchOf(1, grab("s", "a-long-name", "1", "A", 1))
+
+	d.exec(t, "ALTER TABLE orders MODIFY user_id VARCHAR(3) NOT NULL")
+	_, err := d.Record(t.Context(), b)
+	if err == nil || !d.Permanent(err) {
+		t.Errorf("a value too long: got %v", err)
+	}
+	d.exec(t, "ALTER TABLE orders MODIFY user_id VARCHAR(128) NOT NULL")
+
+	other, err := d.raw.BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = other.ExecContext(t.Context(), "SELECT * FROM items WHERE sku = 'A' FOR UPDATE")
+	must(t, err)
+	_, err = d.Record(t.Context(), b)
+	if err == nil || d.Permanent(err) {
+		t.Errorf("a row that another holds: got %v", err)
+	}
+	must(t, other.Rollback())
+
+	away := harness.MariaDB(t)
+	dsn = away.NewDatabase(t)
+	l := open(t, ledger.Config{DSN: dsn, Attempts: 2})
+	away.Kill()
+	_, err = l.Record(t.Context(), b)
+	if err == nil || l.Permanent(err) {
+		t.Errorf("a server that is away: got %v", err)
+	}
+	equal(t, "orders once all is well", record(t, d, b).Orders, 1)
 }

@@ -118,7 +118,7 @@ type database interface {
 	open() (pools, error)
 	// prepare makes the database itself when it is missing, and keeps other
 	// migrations out until the returned function is called.
-	prepare(ctx context.Context, db *gorm.DB) (done func(), err error)
+	prepare(ctx context.Context) (done func(), err error)
 	// statements are those of schema.sql, as this database understands them.
 	statements(schema string) []string
 	// orderLines selects the lines of the orders of the sale @sale: id, user_id,

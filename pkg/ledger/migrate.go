@@ -29,7 +29,7 @@ func (e *SchemaError) Error() string {
 // every start. It answers *SchemaError, and touches nothing, when the database
 // holds other tables.
 func (l *Ledger) Migrate(ctx context.Context) error {
-	done, err := l.store.prepare(ctx, l.write)
+	done, err := l.store.prepare(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate ledger: %w", err)
 	}

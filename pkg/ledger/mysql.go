@@ -125,11 +125,11 @@ func openMySQL(config *mysql.Config, connections int, lifetime time.Duration) (*
 // migrationLockWait bounds waiting for another process that migrates.
 const migrationLockWait = 30 * time.Second
 
-func (m *mysqlDatabase) prepare(ctx context.Context, _ *gorm.DB) (done func(), err error) {
+func (m *mysqlDatabase) prepare(ctx context.Context) (done func(), err error) {
 	if err := m.createDatabase(ctx); err != nil {
 		return nil, err
 	}
-	conn, err := m.pool.Conn(ctx)
+	conn, err := m.audit.Conn(ctx) // Waiting for the lock may take longer than a statement may.
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}

@@ -135,7 +135,7 @@ func (p *posting) adjustDown(g *sale.Grant, items []*itemRow, fits bool) {
 	}
 }
 
-// maxActor and maxDeadReason bound free text, in characters; see schema.sql.
+// Bounds of text in characters; see schema.sql.
 const (
 	maxActor      = 128
 	maxDeadReason = 1000

@@ -10,7 +10,6 @@ import (
 
 	driver "github.com/glebarez/go-sqlite"
 	"github.com/glebarez/sqlite"
-	"gorm.io/gorm"
 )
 
 // Result codes of SQLite; see https://www.sqlite.org/rescode.html. The lowest
@@ -67,7 +66,7 @@ func openSQLite(path string, settings url.Values) (*sql.DB, error) {
 }
 
 // prepare has nothing to keep out: the file belongs to one process.
-func (s *sqliteDatabase) prepare(context.Context, *gorm.DB) (done func(), err error) {
+func (s *sqliteDatabase) prepare(context.Context) (done func(), err error) {
 	return func() {}, nil
 }
 
