@@ -61,9 +61,13 @@ func (a *Ask) check() error {
 	case a.Grant.OrderID == "" || len(a.Record) == 0 || len(a.Grant.Lines) == 0:
 		return errors.New("must have an order id, a record and lines")
 	}
+	most := int64(sale.MaxQuantity)
+	if a.Grant.Kind == sale.GrantAdjust {
+		most = sale.MaxStock
+	}
 	for _, l := range a.Grant.Lines {
-		if l.Quantity < 1 || l.Quantity > sale.MaxQuantity {
-			return fmt.Errorf("quantity %d: must be 1 to %d", l.Quantity, sale.MaxQuantity)
+		if l.Quantity < 1 || l.Quantity > most {
+			return fmt.Errorf("quantity %d: must be 1 to %d", l.Quantity, most)
 		}
 	}
 	return nil
