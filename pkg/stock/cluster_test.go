@@ -79,7 +79,7 @@ func TestSaleWhoseSlotMovedIsRefusedThenRestorable(t *testing.T) {
 	s.grab("W", 1, "ann ann1 A:1")
 	from, others := s.homes(cluster)
 	to := others[0]
-	s.moveSlot(from, to)
+	s.moveSlot(t, from, to)
 	s.requireRefused(stock.ReasonNewServer)
 	s.requireRestorable()
 
@@ -87,26 +87,26 @@ func TestSaleWhoseSlotMovedIsRefusedThenRestorable(t *testing.T) {
 	if exists := must(from.ScriptExists(t.Context(), lua.In(s.era).Grab.SHA).Result())(t); exists[0] {
 		t.Fatal("two servers share an era")
 	}
-	s.moveSlot(to, from)
+	s.moveSlot(t, to, from)
 	s.requireRefused(stock.ReasonNewServer)
 	s.requireRestorable()
 }
 
 // moveSlot moves the sale's slot with its keys, as a resharding does.
-func (s *till) moveSlot(from, to *redis.Client) {
-	s.t.Helper()
-	ctx := s.t.Context()
+func (s *till) moveSlot(t *testing.T, from, to *redis.Client) {
+	t.Helper()
+	ctx := t.Context()
 	do := func(c *redis.Client, args ...any) string {
-		s.t.Helper()
-		return must(c.Do(ctx, args...).Text())(s.t)
+		t.Helper()
+		return must(c.Do(ctx, args...).Text())(t)
 	}
-	slot := must(from.ClusterKeySlot(ctx, s.keys.Meta()).Result())(s.t)
+	slot := must(from.ClusterKeySlot(ctx, s.keys.Meta()).Result())(t)
 	source, target := do(from, "CLUSTER", "MYID"), do(to, "CLUSTER", "MYID")
 	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
 	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
 	host, port, _ := strings.Cut(to.Options().Addr, ":")
 	move := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
-	for _, key := range scan(s.t, from, s.prefix()+"*") {
+	for _, key := range scan(t, from, s.prefix()+"*") {
 		move = append(move, key)
 	}
 	do(from, move...)
@@ -114,7 +114,7 @@ func (s *till) moveSlot(from, to *redis.Client) {
 		do(node, "CLUSTER", "SETSLOT", slot, "NODE", target)
 	}
 	cluster := s.client.(*redis.ClusterClient)
-	harness.Eventually(s.t, 10*time.Second, "the client knows the slot's new home", func() (bool, string) {
+	harness.Eventually(t, 10*time.Second, "the client knows the slot's new home", func() (bool, string) {
 		cluster.ReloadState(ctx)
 		owner, err := cluster.MasterForKey(ctx, s.keys.Meta())
 		return err == nil && owner.Options().Addr == to.Options().Addr, "not yet"
@@ -132,7 +132,7 @@ func TestScriptIsSentOnceWhenItsAnswerIsLate(t *testing.T) {
 		home, _ := s.homes(cluster)
 		for _, node := range cluster.Nodes {
 			if node.Addr() == home.Options().Addr {
-				s.requireSentOnce(node)
+				s.requireSentOnce(t, node)
 			}
 		}
 	})
@@ -140,7 +140,7 @@ func TestScriptIsSentOnceWhenItsAnswerIsLate(t *testing.T) {
 		server := harness.Redis(t)
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: 3, ReadTimeout: late})
 		t.Cleanup(func() { _ = client.Close() })
-		openTill(t, client, units(5)).requireSentOnce(server)
+		openTill(t, client, units(5)).requireSentOnce(t, server)
 	})
 }
 
@@ -161,32 +161,32 @@ func (s *till) openConnections(n int) {
 
 // requireSentOnce freezes the sale's server during a grab and requires the script
 // to run once.
-func (s *till) requireSentOnce(server *harness.RedisServer) {
-	s.t.Helper()
+func (s *till) requireSentOnce(t *testing.T, server *harness.RedisServer) {
+	t.Helper()
 	direct := server.Client()
 	calls := func() int {
-		s.t.Helper()
-		stats := must(direct.Info(s.t.Context(), "commandstats").Result())(s.t)
+		t.Helper()
+		stats := must(direct.Info(t.Context(), "commandstats").Result())(t)
 		_, rest, _ := strings.Cut(stats, "cmdstat_evalsha:calls=")
 		count, _, _ := strings.Cut(rest, ",")
-		return must(strconv.Atoi(count))(s.t)
+		return must(strconv.Atoi(count))(t)
 	}
 	s.grab("W", 1, "ann ann1 A:1")
 	s.openConnections(4)
 	before := calls()
 	server.Pause()
-	_, err := s.store.Grab(s.t.Context(), s.batch(1, "bob bob1 A:1"))
+	_, err := s.store.Grab(t.Context(), s.batch(1, "bob bob1 A:1"))
 	server.Resume()
 	if err == nil {
-		s.t.Fatal("a frozen server answered")
+		t.Fatal("a frozen server answered")
 	}
 	// What was sent meanwhile has been read by the time a later call is answered.
-	harness.Eventually(s.t, 10*time.Second, "the late grab is decided", func() (bool, string) {
-		n, err := direct.HExists(s.t.Context(), s.keys.Grants(), "bob1").Result()
+	harness.Eventually(t, 10*time.Second, "the late grab is decided", func() (bool, string) {
+		n, err := direct.HExists(t.Context(), s.keys.Grants(), "bob1").Result()
 		return n, strconv.FormatBool(err == nil)
 	})
 	if n := calls() - before; n != 1 {
-		s.t.Errorf("the script ran %d times", n)
+		t.Errorf("the script ran %d times", n)
 	}
 	s.requireOutbox("1/7/2/p1 bob1", "1/7/1/p1 ann1")
 }

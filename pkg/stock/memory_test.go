@@ -13,13 +13,13 @@ import (
 )
 
 // usedMemory is what the server has allocated, in bytes.
-func usedMemory(t testing.TB, client redis.UniversalClient) int64 {
+func usedMemory(t tester, client redis.UniversalClient) int64 {
 	t.Helper()
 	info := must(client.InfoMap(t.Context(), "memory").Result())(t)
 	return must(strconv.ParseInt(info["Memory"]["used_memory"], 10, 64))(t)
 }
 
-func setMemory(t testing.TB, client redis.UniversalClient, limit int64) {
+func setMemory(t tester, client redis.UniversalClient, limit int64) {
 	t.Helper()
 	if err := client.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(limit, 10)).Err(); err != nil {
 		t.Fatal(err)

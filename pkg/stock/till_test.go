@@ -1,6 +1,7 @@
 package stock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,11 +16,12 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 )
 
 // till is one sale in Redis and one process that sells it.
 type till struct {
-	t      testing.TB
+	t      tester
 	client redis.UniversalClient
 	store  *stock.Store
 	minter *stock.Minter
@@ -33,11 +35,21 @@ type till struct {
 
 const process = "p1"
 
+// tester is what a test, a benchmark and a property have in common.
+type tester interface {
+	rapid.TB
+	Context() context.Context
+}
+
 // openTill restores a fresh sale: a minted era, generation 1 under fence 7.
 func openTill(t testing.TB, client redis.UniversalClient, remaining map[string]int64) *till {
 	t.Helper()
+	return openTillAs(t, harness.Name(t), client, remaining)
+}
+
+func openTillAs(t tester, id string, client redis.UniversalClient, remaining map[string]int64) *till {
+	t.Helper()
 	store := stock.New(client)
-	id := harness.Name(t)
 	s := &till{
 		t: t, client: client, store: store, minter: stock.NewMinter(store), id: id, keys: stock.KeysOf(id),
 		gen: 0, fence: 6,
@@ -158,7 +170,7 @@ func (s *till) requireRefused(reason string) {
 	}
 }
 
-func requireReason(t testing.TB, err error, reason string) {
+func requireReason(t tester, err error, reason string) {
 	t.Helper()
 	var refused *stock.NotLoaded
 	if !errors.As(err, &refused) || refused.Reason != reason {
@@ -197,7 +209,7 @@ func (s *till) dump() string {
 }
 
 // scan lists the keys like pattern on every server behind client.
-func scan(t testing.TB, client redis.UniversalClient, pattern string) []string {
+func scan(t tester, client redis.UniversalClient, pattern string) []string {
 	t.Helper()
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		node := must(cluster.MasterForKey(t.Context(), strings.TrimSuffix(pattern, "*")))(t)
@@ -259,7 +271,7 @@ func grantText(g sale.Grant) string {
 
 // batchText shows a batch as "HEAD ORDER ORDER..." once it is seen to be exactly
 // what sale.EncodeBatch writes.
-func batchText(t testing.TB, entry string) string {
+func batchText(t tester, entry string) string {
 	t.Helper()
 	b, err := sale.DecodeBatch([]byte(entry))
 	if err != nil {
@@ -276,15 +288,15 @@ func batchText(t testing.TB, entry string) string {
 }
 
 // writes counts the changes a server made to its data since it started.
-func writes(t testing.TB, client redis.UniversalClient) int64 {
+func writes(t tester, client redis.UniversalClient) int64 {
 	t.Helper()
 	info := must(client.InfoMap(t.Context(), "persistence").Result())(t)
 	return must(strconv.ParseInt(info["Persistence"]["rdb_changes_since_last_save"], 10, 64))(t)
 }
 
 // must returns the value of a call that may not fail.
-func must[V any](v V, err error) func(testing.TB) V {
-	return func(t testing.TB) V {
+func must[V any](v V, err error) func(tester) V {
+	return func(t tester) V {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
