@@ -35,6 +35,7 @@ func BenchmarkPublishReplicated(b *testing.B) {
 }
 
 func benchPublish(b *testing.B, s *stream.Stream, publishers int) {
+	b.Helper()
 	saleID := harness.Name(b)
 	_, body := (&maker{saleID: saleID, process: "p", grants: grantsOf50KB}).next()
 	fence := begin(b, s, saleID)
@@ -53,6 +54,7 @@ func benchPublish(b *testing.B, s *stream.Stream, publishers int) {
 
 // spread calls f b.N times, from some goroutines at once.
 func spread(b *testing.B, goroutines int, f func() error) {
+	b.Helper()
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	done := make(chan error, goroutines)

@@ -19,8 +19,8 @@ import (
 )
 
 // newCluster starts three nats-servers in this process and returns their URL. What
-// the server does differently with replicas is in its messages, not in its process, so there
-// is no need to kill one alone.
+// is tested with them is how replicated streams answer; what a SIGKILL leaves on
+// disk is tested with servers in processes of their own.
 func newCluster(t testing.TB) (clientURL string, nodes []*server.Server) {
 	t.Helper()
 	var routes []*url.URL
@@ -93,7 +93,7 @@ func TestWithReplicas(t *testing.T) {
 		wantError(t, err, stream.ErrFenced)
 	})
 	t.Run("nothing of the old generation passes a fence", func(t *testing.T) {
-		raceWithFences(t, ctx, s, clientURL)
+		raceWithFences(ctx, t, s, clientURL)
 	})
 	t.Run("a lease has one holder and is renewed", func(t *testing.T) {
 		l := acquire(t, s, "job")
@@ -127,8 +127,10 @@ func TestWithReplicas(t *testing.T) {
 	})
 }
 
-// raceWithFences lets publishers of several nodes, which make each other busy, race with a reconciler.
-func raceWithFences(t *testing.T, ctx context.Context, s *stream.Stream, clientURL string) {
+// raceWithFences lets publishers of several nodes, which make each other busy, race
+// with a reconciler.
+func raceWithFences(ctx context.Context, t *testing.T, s *stream.Stream, clientURL string) {
+	t.Helper()
 	const rounds, publishers, each = 3, 4, 10
 	nodes := make([]*stream.Stream, publishers)
 	for i := range nodes {

@@ -124,6 +124,23 @@ func TestMessagesThatPileUpAreHandedOverTogether(t *testing.T) {
 	}
 }
 
+func TestTheLargestMessageFitsTheSmallestFetch(t *testing.T) {
+	s := open(t, harness.NATS(t))
+	m := &maker{saleID: "s1", process: "p", fence: begin(t, s, "s1"), grants: 15_500}
+	if _, body := m.next(); len(body) < 900<<10 {
+		t.Fatalf("the batch has only %d bytes", len(body))
+	}
+	seq := m.publish(t, s)
+	b := &inbox{}
+	cfg := shortWaits
+	cfg.FetchBytes = 64 << 10
+	run(t, get[*stream.Consumer](t)(s.NewConsumer(cfg, b.handle)).Run)
+	settled(t, s)
+	if b.deliveries(seq) != 1 || len(readAll(t, s, "s1")) != 1 {
+		t.Fatal("it was not delivered")
+	}
+}
+
 func TestARetryComesBackAfterGrowingDelays(t *testing.T) {
 	s := open(t, harness.NATS(t))
 	begin(t, s, "s1")

@@ -48,7 +48,8 @@ var (
 // ErrAmbiguous it does not prove that the batch is absent: the restored state knows.
 //
 // With Replicas above 1 the server takes one publish per sale at a time and answers
-// the others with ErrBusy. Those of one Stream wait for each other here, so it is other processes that make one busy.
+// the others with ErrBusy. Those of one Stream wait for each other here, so it is
+// other processes that make one busy.
 func (s *Stream) Publish(ctx context.Context, saleID string, head sale.BatchHead, body []byte) (seq uint64, err error) {
 	if err := checkBatch(saleID, head, body); err != nil {
 		return 0, publishError(saleID, head, ErrNotSent, err)

@@ -74,7 +74,10 @@ func (s *Stream) Supported() error {
 	if !s.nc.IsConnected() {
 		return ErrNotConnected
 	}
-	version := s.nc.ConnectedServerVersion()
+	return supportedVersion(s.nc.ConnectedServerVersion())
+}
+
+func supportedVersion(version string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
 		return fmt.Errorf("read the version %q of nats-server: %w", version, err)
@@ -129,6 +132,8 @@ func (s *Stream) streamConfigs() []jetstream.StreamConfig {
 	leases.Name = bucketStream(LeasesBucket)
 	leases.Description = "Doorbuster: leases that die with their holders"
 	leases.Subjects = []string{bucketKey(LeasesBucket, ">")}
+	// A follower that lags would call a lease held that was just given back.
+	leases.AllowDirect = false
 	leases.AllowMsgTTL = true
 	leases.SubjectDeleteMarkerTTL = leaseMarkerTTL
 
@@ -196,12 +201,9 @@ func (s *Stream) ensureOrdersConsumer(ctx context.Context) (jetstream.Consumer, 
 		return nil, err
 	}
 	defer cancel()
-	ackWait := s.cfg.AckWait
-	if ackWait == 0 {
-		ackWait = defaultAckWait
-		if have, err := s.js.Consumer(ctx, GrantsStream, OrdersConsumer); err == nil {
-			ackWait = have.CachedInfo().Config.AckWait
-		}
+	ackWait, err := s.ackWait(ctx)
+	if err != nil {
+		return nil, err
 	}
 	consumer, err := s.js.CreateOrUpdateConsumer(ctx, GrantsStream, jetstream.ConsumerConfig{
 		Durable:       OrdersConsumer,
@@ -216,6 +218,22 @@ func (s *Stream) ensureOrdersConsumer(ctx context.Context) (jetstream.Consumer, 
 		return nil, settingsError("consumer "+OrdersConsumer, err)
 	}
 	return consumer, nil
+}
+
+// ackWait is the configured AckWait; without one, that of the consumer if it exists.
+func (s *Stream) ackWait(ctx context.Context) (time.Duration, error) {
+	if s.cfg.AckWait != 0 {
+		return s.cfg.AckWait, nil
+	}
+	have, err := s.js.Consumer(ctx, GrantsStream, OrdersConsumer)
+	switch {
+	case err == nil:
+		return have.CachedInfo().Config.AckWait, nil
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return defaultAckWait, nil
+	default:
+		return 0, fmt.Errorf("look up consumer %s: %w", OrdersConsumer, err)
+	}
 }
 
 // settingsError tells settings the server refuses from a server that can't right now.
