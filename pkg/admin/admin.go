@@ -43,6 +43,7 @@ type Ledger interface {
 	GetOrder(ctx context.Context, orderID string) (sale.Order, error)
 	ListOrders(ctx context.Context, q ledger.OrderQuery) ([]sale.Order, error)
 	Cancel(ctx context.Context, orderID, actor, reason string) (sale.Order, sale.Giveback, error)
+	GetDead(ctx context.Context, saleID, orderID string) (ledger.DeadLetter, error)
 	Permanent(err error) bool
 }
 

@@ -70,27 +70,22 @@ func validLetter(id string) bool {
 	return id != "" && len(id) <= sale.MaxOrderIDLen
 }
 
-// settled is the answer when a dead letter was dealt with.
-type settled struct {
-	OrderID string            `json:"order_id"`
-	SaleID  string            `json:"sale_id"`
-	Status  ledger.DeadStatus `json:"status"`
-}
-
 func (a *API) replayDeadLetter(r *http.Request) (answer, error) {
-	done, err := letterOf(r, ledger.DeadReplayed)
+	saleID, orderID, err := letterID(r)
 	if err != nil {
 		return answer{}, err
 	}
 	if err := noBody(r); err != nil {
 		return answer{}, err
 	}
-	_, err = a.DeadLetters.Replay(r.Context(), done.SaleID, done.OrderID)
-	return ok(done), deadProblem(err)
+	if _, err := a.DeadLetters.Replay(r.Context(), saleID, orderID); err != nil {
+		return answer{}, deadProblem(err)
+	}
+	return a.deadLetter(r.Context(), saleID, orderID)
 }
 
 func (a *API) cancelDeadLetter(r *http.Request) (answer, error) {
-	done, err := letterOf(r, ledger.DeadCancelled)
+	saleID, orderID, err := letterID(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -98,18 +93,29 @@ func (a *API) cancelDeadLetter(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	err = a.DeadLetters.Cancel(context.WithoutCancel(r.Context()), done.SaleID, done.OrderID, actor, why.Reason)
-	return ok(done), deadProblem(err)
+	err = a.DeadLetters.Cancel(context.WithoutCancel(r.Context()), saleID, orderID, actor, why.Reason)
+	if err != nil {
+		return answer{}, deadProblem(err)
+	}
+	return a.deadLetter(r.Context(), saleID, orderID)
 }
 
-// letterOf returns the dead letter that the path names as it will be.
-func letterOf(r *http.Request, status ledger.DeadStatus) (settled, error) {
-	id, err := saleID(r)
-	letter := r.PathValue("order_id")
-	if err == nil && !validLetter(letter) {
+// letterID returns what the path names.
+func letterID(r *http.Request) (sale, order string, err error) {
+	sale, err = saleID(r)
+	order = r.PathValue("order_id")
+	if err == nil && !validLetter(order) {
 		err = deadLetterNotFound()
 	}
-	return settled{OrderID: letter, SaleID: id, Status: status}, err
+	return sale, order, err
+}
+
+func (a *API) deadLetter(ctx context.Context, saleID, orderID string) (answer, error) {
+	d, err := a.Ledger.GetDead(ctx, saleID, orderID)
+	if err != nil {
+		return answer{}, deadProblem(err)
+	}
+	return ok(viewOfDead(d)), nil
 }
 
 func deadProblem(err error) error {

@@ -57,9 +57,9 @@ func (q *query) limit() int {
 	return n
 }
 
-// numberCursor is a cursor that counts; 0 begins at the start.
+// numberCursor is a cursor that counts. An empty one, as 0, begins at the start.
 func (q *query) numberCursor() int64 {
-	if !q.values.Has("cursor") {
+	if q.text("cursor") == "" {
 		return 0
 	}
 	n, err := strconv.ParseInt(q.text("cursor"), 10, 64)
@@ -69,10 +69,10 @@ func (q *query) numberCursor() int64 {
 	return n
 }
 
-// textCursor is a cursor that valid knows; "" begins at the start.
+// textCursor is a cursor that valid knows. An empty one begins at the start.
 func (q *query) textCursor(valid func(string) bool) string {
 	text := q.text("cursor")
-	if q.values.Has("cursor") && !valid(text) {
+	if text != "" && !valid(text) {
 		q.badCursor()
 	}
 	return text

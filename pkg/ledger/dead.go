@@ -262,6 +262,15 @@ func (r *deadLetterRow) deadLetter() DeadLetter {
 	}
 }
 
+// GetDead returns one dead letter, or ErrNotFound.
+func (l *Ledger) GetDead(ctx context.Context, saleID, orderID string) (DeadLetter, error) {
+	row, err := take[deadLetterRow](l.read.WithContext(ctx).Where("sale_id = ? AND order_id = ?", saleID, orderID))
+	if err != nil {
+		return DeadLetter{}, fmt.Errorf("dead letter %s of sale %s: %w", orderID, saleID, err)
+	}
+	return row.deadLetter(), nil
+}
+
 // ListDead returns the dead letters of a sale with an order id above after, at
 // most limit (1 to PageMax), in any state. The last one's OrderID is the next after.
 func (l *Ledger) ListDead(ctx context.Context, saleID, after string, limit int) ([]DeadLetter, error) {
