@@ -35,6 +35,8 @@ type Config struct {
 	Grabs int
 	// Rate is how many grabs begin per second; 0 is all at once.
 	Rate float64
+	// Ramp lets the crowd build up: the rate grows evenly from nothing to twice Rate.
+	Ramp bool
 	// Retries is how often a grab that was not decided is sent again, with the same
 	// key. Default 20; -1 is never.
 	Retries int

@@ -94,6 +94,16 @@ func TestArrivalsKeepTheRateWhateverTheService(t *testing.T) {
 	}
 }
 
+func TestARampBeginsSlowlyAndEndsInTime(t *testing.T) {
+	start := time.Now()
+	s := newSchedule(Config{Grabs: 100, Users: 100, Rate: 10, Ramp: true}, start)
+	for grab, want := range map[int]time.Duration{0: 0, 1: time.Second, 25: 5 * time.Second, 100: 10 * time.Second} {
+		if got := s.arrival(grab).Sub(start).Round(time.Millisecond); got != want {
+			t.Errorf("grab %d is meant to begin after %s, want %s", grab, got, want)
+		}
+	}
+}
+
 func TestUndecidedGrabsComeAgainWithTheSameKeyWhenAsked(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string][]time.Time{}

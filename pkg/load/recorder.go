@@ -39,6 +39,7 @@ type recorder struct {
 	retried        int64
 	replayed       int64
 	decided        int64
+	refused        int64
 	answers        map[string]*hdrhistogram.Histogram
 	decision       *hdrhistogram.Histogram
 	winners        []Winner
@@ -95,6 +96,9 @@ func (r *recorder) answer(t task, a answer, retry bool) {
 	if !g.tried {
 		g.tried = true
 		r.decided++
+		if rank(a.class) == 2 {
+			r.refused++
+		}
 		observe(r.decision, a.at.Sub(t.first))
 	}
 	// Of two copies the better answer counts: the user has what one of them won.
@@ -137,15 +141,27 @@ type Progress struct {
 	Grabs    int   // of the whole run
 	Decided  int64 // grabs with their last answer
 	Won      int64 // grabs that were told "won"
+	Refused  int64 // grabs whose last answer was a refusal
+	Turned   int64 // answers that asked to come again: not loaded, unavailable, pending, rate limited
+	Failed   int64 // answers that were none
 	Requests int64 // answered, retries and duplicates included
 }
 
 func (r *recorder) progress() Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	count := func(classes ...sale.Outcome) (n int64) {
+		for _, class := range classes {
+			if h, ok := r.answers[string(class)]; ok {
+				n += h.TotalCount()
+			}
+		}
+		return n
+	}
 	return Progress{
 		Elapsed: time.Since(r.start), Grabs: r.cfg.Grabs, Decided: r.decided,
-		Won: int64(len(r.winners)), Requests: r.requests,
+		Won: int64(len(r.winners)), Refused: r.refused, Requests: r.requests,
+		Turned: count(sale.NotLoaded, sale.Unavailable, sale.Pending, sale.RateLimited), Failed: count(ClassFailed),
 	}
 }
 

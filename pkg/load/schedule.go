@@ -3,6 +3,7 @@ package load
 import (
 	"container/heap"
 	"context"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -66,7 +67,13 @@ func (s *schedule) arrival(grab int) time.Time {
 	if s.cfg.Rate == 0 {
 		return s.start
 	}
-	return s.start.Add(time.Duration(float64(grab) / s.cfg.Rate * float64(time.Second)))
+	seconds := float64(grab) / s.cfg.Rate
+	if s.cfg.Ramp {
+		// The grabs begun by a time grow with its square.
+		all := float64(s.cfg.Grabs) / s.cfg.Rate
+		seconds = all * math.Sqrt(float64(grab)/float64(s.cfg.Grabs))
+	}
+	return s.start.Add(time.Duration(seconds * float64(time.Second)))
 }
 
 // run hands the tasks out when they are due, until all are decided or ctx ends.

@@ -22,6 +22,7 @@ type loadCommand struct {
 	Users          int           `name:"users" env:"-" default:"1000" help:"Different users."`
 	Grabs          int           `name:"grabs" env:"-" default:"0" help:"Grabs, shared out among the users. 0 is one for each."`
 	Rate           float64       `name:"rate" env:"-" default:"0" help:"Grabs begun per second, whether earlier ones are answered or not. 0 is all at once."`
+	Ramp           bool          `name:"ramp" env:"-" help:"Let the crowd build up: the rate grows evenly from nothing to twice --rate."`
 	Items          []string      `name:"item" env:"-" placeholder:"SKU:QUANTITY" help:"What each grab asks for. Left out: one unit of the sale's only item."`
 	Retries        int           `name:"retries" env:"-" default:"20" help:"How often an undecided grab is sent again with its key. -1 is never."`
 	Duplicates     float64       `name:"duplicates" env:"-" default:"0.05" help:"Share of grabs that are sent twice at once with the same key, 0 to 1."`
@@ -45,7 +46,7 @@ func (c *loadCommand) Run(ctx context.Context, term terminal) error {
 	live := newLive(term.err)
 	report, err := load.Run(ctx, load.Config{
 		URL: c.URL, AllowRemote: c.AllowRemote, SaleID: c.Sale, Lines: lines, Users: c.Users, Grabs: c.Grabs,
-		Rate: c.Rate, Retries: c.Retries, Duplicates: c.Duplicates, Connections: c.Connections,
+		Rate: c.Rate, Ramp: c.Ramp, Retries: c.Retries, Duplicates: c.Duplicates, Connections: c.Connections,
 		RequestTimeout: c.RequestTimeout, Timeout: c.Timeout, UserPrefix: c.UserPrefix, Seed: c.Seed,
 		Progress: func(p load.Progress) { live.show(progressText(p)) },
 	})

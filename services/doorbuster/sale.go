@@ -339,13 +339,18 @@ func (c *saleAdjust) Run(ctx context.Context, all *saleCommand, term terminal) e
 // pageLimit is the most entries of one page of the API.
 const pageLimit = 200
 
-// listing reads pages of a listing until most entries are there; 0 reads all.
+// listing is pages for a command.
 func listing[T any](ctx context.Context, all *saleCommand, path []string, name string, query url.Values, most int) ([]T, error) {
 	a, err := all.shared()
 	if err != nil {
 		return nil, err
 	}
 	defer a.close()
+	return pages[T](ctx, a, path, name, query, most)
+}
+
+// pages reads pages of a listing until most entries are there; 0 reads all.
+func pages[T any](ctx context.Context, a *api, path []string, name string, query url.Values, most int) ([]T, error) {
 	entries := []T{}
 	if query == nil {
 		query = url.Values{}
