@@ -9,10 +9,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/grab"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
-	"github.com/doorbuster/doorbuster/pkg/stream"
 	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
@@ -236,6 +236,7 @@ func (a *API) take(ctx context.Context, s sale.Sale, ask *adjustment) (taken int
 	defer cancel()
 	a.Engine.Put(&s) // the engine's own watch may not have brought it yet
 	want := -ask.Delta
+	empty := false
 	for range a.cfg.TakeAttempts {
 		got, err := a.Engine.Take(ctx, grab.Adjustment{
 			SaleID: ask.saleID, SKU: ask.sku, Units: want, ID: ask.ref, Note: sale.AdjustmentNote(actor, ask.note(-want)),
@@ -247,10 +248,14 @@ func (a *API) take(ctx context.Context, s sale.Sale, ask *adjustment) (taken int
 		case sale.Won, sale.Pending:
 			return got.Lines[0].Quantity, got.Replayed, nil
 		case sale.SoldOut:
-			if got.Left == 0 {
+			if got.Left == 0 && empty {
 				return 0, false, nil
 			}
-			want = min(want, got.Left)
+			// What is left is told as of the end of a batch. The last units may have gone
+			// to this very adjustment, asked for twice at once: asking again tells.
+			if empty = got.Left == 0; !empty {
+				want = min(want, got.Left)
+			}
 		case sale.NotLoaded:
 			return 0, false, web.Unavailable(web.CodeNotLoaded, "the sale is not loaded: "+got.Reason, retryAfter)
 		default:
@@ -270,11 +275,7 @@ func (a *API) awaitRecord(ctx context.Context, ask *adjustment) (ledger.Adjustme
 		if err == nil {
 			return record, nil
 		}
-		pause := time.NewTimer(stream.Delay(attempt, recordPoll, recordPollMax))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !backoff.Pause(ctx, backoff.Delay(attempt, recordPoll, recordPollMax)) {
 			// A ledger that can't be asked does not make the reduction undone.
 			return ledger.AdjustmentRecord{}, ledger.ErrNotFound
 		}

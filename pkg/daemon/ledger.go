@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
-	"github.com/doorbuster/doorbuster/pkg/stream"
 )
 
-// Delays between attempts to prepare the ledger, see stream.Delay.
+// Delays between attempts to prepare the ledger, see backoff.Delay.
 const (
 	ledgerRetryBase = 100 * time.Millisecond
 	ledgerRetryMax  = 5 * time.Second
@@ -51,12 +51,8 @@ func (d *Daemon) migrate(ctx context.Context, l *ledger.Ledger) error {
 			return err
 		}
 		d.Log.WarnContext(ctx, "ledger not prepared yet", "attempt", attempt, "error", err)
-		timer := time.NewTimer(stream.Delay(attempt, ledgerRetryBase, ledgerRetryMax))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !backoff.Pause(ctx, backoff.Delay(attempt, ledgerRetryBase, ledgerRetryMax)) {
 			return err
-		case <-timer.C:
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -70,21 +71,9 @@ func (b *batcher) store(ctx context.Context, head sale.BatchHead, body []byte) (
 		default:
 			ambiguous = true
 		}
-		if !sleep(ctx, stream.Delay(attempt, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			return ambiguous, ctx.Err()
 		}
-	}
-}
-
-// sleep waits; it reports false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -132,7 +121,7 @@ func (b *batcher) recover(ctx context.Context, number uint64) {
 			return
 		}
 		b.engine.log.Warn("recovery of a lost answer failed", "sale", b.saleID, "attempt", attempt, "error", err)
-		if !sleep(ctx, stream.Delay(attempt, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			return
 		}
 	}

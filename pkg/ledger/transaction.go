@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
-	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"gorm.io/gorm"
 )
 
@@ -23,7 +22,7 @@ func (l *Ledger) change(ctx context.Context, what string, do func(tx *gorm.DB) e
 		if err == nil {
 			return nil
 		}
-		if attempt == l.cfg.Attempts || !l.transient(err) || !pause(ctx, l.retryDelay(attempt)) {
+		if attempt == l.cfg.Attempts || !l.transient(err) || !backoff.Pause(ctx, backoff.Delay(attempt, l.cfg.RetryMin, l.cfg.RetryMax)) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
@@ -37,28 +36,6 @@ func (l *Ledger) transient(err error) bool {
 	var network net.Error
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || l.store.transient(err)
-}
-
-// retryDelay doubles with each attempt; half of it is random, so that those who
-// got into each other's way do not meet again.
-func (l *Ledger) retryDelay(attempt int) time.Duration {
-	delay := l.cfg.RetryMin
-	for range attempt - 1 {
-		delay = min(2*delay, l.cfg.RetryMax)
-	}
-	return delay/2 + rand.N(delay/2+1)
-}
-
-// pause waits, and reports false when the context ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // Permanent reports whether an error blames the data: the same call fails again,

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
-	"github.com/doorbuster/doorbuster/pkg/stream"
 	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
@@ -165,7 +165,7 @@ func (a *API) await(ctx context.Context, user, orderID string, wait time.Duratio
 	defer over.Stop()
 	draining := web.Draining(ctx)
 	for attempt := 1; ; attempt++ {
-		pause := time.NewTimer(stream.Delay(attempt, a.cfg.PollMin, a.cfg.PollMax))
+		pause := time.NewTimer(backoff.Delay(attempt, a.cfg.PollMin, a.cfg.PollMax))
 		last := false
 		select {
 		case <-written:

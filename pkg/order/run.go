@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stream"
 )
@@ -144,5 +145,5 @@ func (r *run) retry(d *delivery, reason string, err error) {
 		r.tally.Failure = err
 	}
 	r.tally.Retried[reason]++
-	r.results[d.index] = stream.Retry(stream.Delay(d.NumDelivered, r.worker.cfg.RetryBase, r.worker.cfg.RetryMax))
+	r.results[d.index] = stream.Retry(backoff.Delay(d.NumDelivered, r.worker.cfg.RetryBase, r.worker.cfg.RetryMax))
 }

@@ -47,7 +47,7 @@ type WorkerConfig struct {
 	// that can't be written become dead letters, 1 to 1000. Default 8.
 	MaxDeliveries int
 	// RetryBase and RetryMax bound the growing delay of a failed delivery, see
-	// stream.Delay; 1ms to 1h. Defaults 500ms and 1m.
+	// backoff.Delay; 1ms to 1h. Defaults 500ms and 1m.
 	RetryBase, RetryMax time.Duration
 	// AckWait is the consumer's: after it a message that is not settled comes
 	// again. Default 30s. The worker asks for more in time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -151,7 +152,7 @@ func (r *Relay) publish(ctx context.Context, saleID string, head sale.BatchHead,
 		if errors.Is(err, stream.ErrFenced) {
 			return false, nil
 		}
-		if !pause(ctx, stream.Delay(attempt, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			break
 		}
 	}

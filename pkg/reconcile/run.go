@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/doorbuster/doorbuster/lua"
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -84,7 +85,7 @@ func (x *run) acquire(ctx context.Context) (*stream.Lease, error) {
 			x.report.Result = ResultHeld
 			return nil, nil
 		}
-		if !pause(ctx, stream.Delay(attempt, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			return nil, ctx.Err()
 		}
 	}
@@ -111,7 +112,7 @@ func (x *run) rebuildUntilCurrent(ctx context.Context) error {
 		if err != nil {
 			x.report.Attempts++
 			failure = err
-			if !pause(ctx, stream.Delay(x.report.Attempts, retryBase, retryMax)) {
+			if !backoff.Pause(ctx, backoff.Delay(x.report.Attempts, retryBase, retryMax)) {
 				return failure
 			}
 			continue
@@ -128,7 +129,7 @@ func (x *run) rebuildUntilCurrent(ctx context.Context) error {
 		if failure = x.attempt(ctx); failure == nil || x.report.Result == ResultRestored {
 			return failure
 		}
-		if !pause(ctx, stream.Delay(x.report.Attempts, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(x.report.Attempts, retryBase, retryMax)) {
 			return failure
 		}
 	}

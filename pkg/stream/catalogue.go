@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
@@ -78,7 +79,7 @@ func (s *Stream) changeSale(ctx context.Context, saleID string,
 		default:
 			return failure
 		}
-		if !pause(ctx, Delay(attempt, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			break
 		}
 	}
@@ -172,7 +173,7 @@ func (w *SaleWatch) Run(ctx context.Context) {
 		}
 		failures++
 		w.stream.cfg.Logger.Warn("watch of sales interrupted", "failures", failures, "error", err)
-		pause(ctx, Delay(failures, retryBase, retryMax))
+		backoff.Pause(ctx, backoff.Delay(failures, retryBase, retryMax))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -200,7 +201,7 @@ func publishUntilClear(ctx context.Context, s *stream.Stream, saleID string, hea
 		if !errors.Is(err, stream.ErrBusy) {
 			return err
 		}
-		timer := time.NewTimer(stream.Delay(attempt, time.Millisecond, 20*time.Millisecond))
+		timer := time.NewTimer(backoff.Delay(attempt, time.Millisecond, 20*time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -128,7 +129,7 @@ func (c *Consumer) loop(ctx, work context.Context) {
 		}
 		failures++
 		c.stream.cfg.Logger.Warn("consumer interrupted", "consumer", OrdersConsumer, "failures", failures, "error", err)
-		pause(ctx, Delay(failures, retryBase, retryMax))
+		backoff.Pause(ctx, backoff.Delay(failures, retryBase, retryMax))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -82,7 +83,7 @@ func (s *Stream) BeginGeneration(ctx context.Context, saleID string, atLeast int
 			return fence, nil
 		}
 		failure = err
-		if !pause(ctx, Delay(attempt, retryBase, fenceRetryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, fenceRetryMax)) {
 			break
 		}
 	}

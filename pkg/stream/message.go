@@ -67,7 +67,7 @@ const (
 // Ack ends a message: its work is durable.
 func Ack() Result { return Result{kind: kindAck} }
 
-// Retry has a message delivered again after a while; Delay(m.NumDelivered, ...)
+// Retry has a message delivered again after a while; backoff.Delay(m.NumDelivered, ...)
 // gives one that grows. Zero or less means the consumer's RetryDelay.
 func Retry(after time.Duration) Result { return Result{kind: kindRetry, after: after} }
 

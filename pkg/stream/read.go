@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
@@ -98,7 +99,7 @@ func (r *reader) read(ctx context.Context) error {
 			return err
 		}
 		r.drop()
-		pause(ctx, Delay(failures, retryBase, retryMax))
+		backoff.Pause(ctx, backoff.Delay(failures, retryBase, retryMax))
 	}
 }
 

@@ -159,18 +159,6 @@ func (s *Stream) bucket(ctx context.Context, name string) (jetstream.KeyValue, e
 	return found, nil
 }
 
-// pause waits for d, or less when ctx ends; it reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // apiCode returns the JetStream error code in err, 0 when there is none.
 func apiCode(err error) jetstream.ErrorCode {
 	if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok {

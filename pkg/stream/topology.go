@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -62,7 +63,7 @@ func (s *Stream) AwaitTopology(ctx context.Context) error {
 		if err == nil || errors.Is(err, ErrServerTooOld) || errors.Is(err, ErrTopology) {
 			return err
 		}
-		if !pause(ctx, Delay(attempt, retryBase, retryMax)) {
+		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/reconcile"
@@ -90,7 +91,7 @@ func awaitStream(ctx context.Context, s *stream.Stream) error {
 		if err == nil || !errors.Is(err, stream.ErrNotConnected) {
 			return err
 		}
-		pause := time.NewTimer(stream.Delay(attempt, readyPoll, time.Second))
+		pause := time.NewTimer(backoff.Delay(attempt, readyPoll, time.Second))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

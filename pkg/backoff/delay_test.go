@@ -1,4 +1,4 @@
-package stream_test
+package backoff_test
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 )
 
 func TestDelayStaysWithinHalfAndWholeOfItsStep(t *testing.T) {
@@ -16,7 +16,7 @@ func TestDelayStaysWithinHalfAndWholeOfItsStep(t *testing.T) {
 		base := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "base"))
 		limit := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "limit"))
 
-		got := stream.Delay(attempt, base, limit)
+		got := backoff.Delay(attempt, base, limit)
 
 		exact := float64(base) * math.Pow(2, float64(max(attempt, 1)-1))
 		step := limit
@@ -35,11 +35,11 @@ func TestDelayGrowsUntilItsLimit(t *testing.T) {
 	const base, limit = 100 * time.Millisecond, 10 * time.Second
 	// Two steps double at least what jitter takes away.
 	for attempt := 1; attempt <= 5; attempt++ {
-		if now, later := stream.Delay(attempt, base, limit), stream.Delay(attempt+2, base, limit); later < now {
+		if now, later := backoff.Delay(attempt, base, limit), backoff.Delay(attempt+2, base, limit); later < now {
 			t.Fatalf("attempt %d waits %v, attempt %d only %v", attempt, now, attempt+2, later)
 		}
 	}
-	if d := stream.Delay(1000, base, limit); d < limit/2 || d > limit {
+	if d := backoff.Delay(1000, base, limit); d < limit/2 || d > limit {
 		t.Fatalf("the last delay is %v, want %v to %v", d, limit/2, limit)
 	}
 }
@@ -47,7 +47,7 @@ func TestDelayGrowsUntilItsLimit(t *testing.T) {
 func TestDelaySpreadsThoseWhoFailedTogether(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for range 100 {
-		seen[stream.Delay(4, time.Second, time.Minute)] = true
+		seen[backoff.Delay(4, time.Second, time.Minute)] = true
 	}
 	if len(seen) < 50 {
 		t.Fatalf("100 delays have only %d values", len(seen))
@@ -56,7 +56,7 @@ func TestDelaySpreadsThoseWhoFailedTogether(t *testing.T) {
 
 func TestDelaySurvivesNonsense(t *testing.T) {
 	for _, c := range []struct{ base, limit time.Duration }{{0, 0}, {-1, time.Second}, {time.Second, -1}} {
-		if d := stream.Delay(3, c.base, c.limit); d != 1 {
+		if d := backoff.Delay(3, c.base, c.limit); d != 1 {
 			t.Fatalf("Delay(3, %v, %v) = %v, want the least there is", c.base, c.limit, d)
 		}
 	}

@@ -1,6 +1,8 @@
-package stream
+// Package backoff is the one place for waiting before trying again.
+package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -26,4 +28,16 @@ func Delay(attempt int, base, limit time.Duration) time.Duration {
 
 func clamp(d, low, high time.Duration) time.Duration {
 	return max(low, min(d, high))
+}
+
+// Pause waits for d, or less when ctx ends; it reports whether ctx goes on.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }
