@@ -31,20 +31,36 @@ import (
 
 // Ledger is what the API needs of MySQL. A *ledger.Ledger has it.
 type Ledger interface {
+	SaleLedger
+	StockLedger
+	Books
+	// Permanent reports whether an error blames the data.
+	Permanent(err error) bool
+}
+
+// SaleLedger holds the sales.
+type SaleLedger interface {
 	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 	EditSale(ctx context.Context, id string, edit func(*sale.Sale) error) (sale.Sale, error)
 	EditDraft(ctx context.Context, id string, edit func(*sale.Sale) error) (sale.Sale, error)
 	GetSale(ctx context.Context, id string) (sale.Sale, error)
 	ListSales(ctx context.Context, after string, limit int) ([]sale.Sale, error)
+}
+
+// StockLedger holds the items' counts and how they were adjusted.
+type StockLedger interface {
 	ItemCounts(ctx context.Context, saleIDs []string) (map[string][]ledger.ItemTotals, error)
 	AdjustUp(ctx context.Context, a ledger.Adjustment) (ledger.Adjusted, error)
 	AdjustmentRecord(ctx context.Context, saleID, sku, ref string) (ledger.AdjustmentRecord, error)
+}
+
+// Books holds what was sold, and what could not be written.
+type Books interface {
 	ListFlows(ctx context.Context, saleID, sku string, after int64, limit int) ([]sale.Flow, error)
 	GetOrder(ctx context.Context, orderID string) (sale.Order, error)
 	ListOrders(ctx context.Context, q ledger.OrderQuery) ([]sale.Order, error)
 	Cancel(ctx context.Context, orderID, actor, reason string) (sale.Order, sale.Giveback, error)
 	GetDead(ctx context.Context, saleID, orderID string) (ledger.DeadLetter, error)
-	Permanent(err error) bool
 }
 
 // Stock is what the API needs of Redis. A *stock.Store has it.

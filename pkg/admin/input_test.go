@@ -223,7 +223,7 @@ func TestWrongInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 	p.worker()
 	p.open("s", "items", []any{map[string]any{"sku": "A", "stock": 10}, map[string]any{"sku": "U", "stock": -1}})
 	p.ok(http.StatusCreated, "POST", "/admin/v1/sales", draft("d"))
-	before := p.dump()
+	before := p.checksums()
 	seen := make(map[string]bool)
 	for _, group := range [][]wrong{wrongDrafts(), wrongChanges(), wrongAdjustments(), wrongListings(), wrongDecisions()} {
 		for _, w := range group {
@@ -249,7 +249,7 @@ func TestWrongInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 		}
 	}
 	p.refused(http.StatusNotFound, "not_found", "GET", "/admin/v1/nothing", nil)
-	if after := p.dump(); after != before {
+	if after := p.checksums(); after != before {
 		t.Errorf("refused requests changed the ledger:\n%s\nfrom\n%s", after, before)
 	}
 	p.requireSound("s")

@@ -16,7 +16,7 @@ const publishPage = 200
 // publisher repairs the catalogue: a crash between ledger and catalogue leaves a
 // change of a sale unpublished, and a catalogue that was lost is empty.
 type publisher struct {
-	ledger   Ledger
+	ledger   SaleLedger
 	stream   Stream
 	watched  *revisions
 	interval time.Duration
