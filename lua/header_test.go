@@ -228,7 +228,7 @@ func TestCodesOfAGrabAreDocumentedAndKnown(t *testing.T) {
 	if got := set(find(`(?m)^     ([A-Z])  `, grab.header)); !slices.Equal(got, want) {
 		t.Errorf("grab.lua documents %v, the store knows %v", got, want)
 	}
-	decide := grab.code[strings.Index(grab.code, "local function decide"):]
+	_, decide, _ := strings.Cut(grab.code, "local function decide")
 	codes := append(find(`return '([A-Z])'`, decide), find(`detail\('([A-Z])'`, decide)...)
 	if got := set(codes); !slices.Equal(got, want) {
 		t.Errorf("grab.lua gives %v, the store knows %v", got, want)

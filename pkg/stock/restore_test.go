@@ -185,8 +185,7 @@ func TestRestoreCarriedOutTwiceDoesNotBringSoldUnitsBack(t *testing.T) {
 	s.restore(units(1))
 	s.grab("W", 1, "ann ann1 A:1")
 	err := s.commit(s.store.BeginRestore(s.id, 1), s.gen, s.fence, units(1))
-	var older *stock.OlderGeneration
-	if !errors.As(err, &older) {
+	if _, ok := errors.AsType[*stock.OlderGeneration](err); !ok {
 		t.Fatalf("got %v, want OlderGeneration", err)
 	}
 	s.grab("S(A)", 1, "bob bob1 A:1")
