@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/stock"
@@ -18,6 +20,7 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 	if err != nil {
 		return nil, err
 	}
+	quietRedis()
 	client := redis.NewUniversalClient(options)
 	d.OnClose(func() { _ = client.Close() }) // nothing can be done about it, and nothing is lost
 	store := stock.New(client)
@@ -31,6 +34,17 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 			"maxmemory_policy", policy)
 	}
 	return store, nil
+}
+
+// quietRedis sends what the Redis client says by itself, a line per failed
+// connection, to the log; what it means is told by whoever used the client.
+var quietRedis = sync.OnceFunc(func() { redis.SetLogger(redisLog{}) })
+
+type redisLog struct{}
+
+// Printf logs one line.
+func (redisLog) Printf(ctx context.Context, format string, v ...any) {
+	slog.DebugContext(ctx, "redis client reports", "text", fmt.Sprintf(format, v...))
 }
 
 // Stream opens the stream, waits until what it keeps in NATS exists, and watches its

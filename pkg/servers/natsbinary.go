@@ -17,7 +17,11 @@ const natsModule = "github.com/nats-io/nats-server/v2"
 var natsBinary = sync.OnceValues(func() (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {
-		return "", err
+		// Not in a checkout: an installed one will do, of whatever version.
+		if path, missing := exec.LookPath("nats-server"); missing == nil {
+			return path, nil
+		}
+		return "", fmt.Errorf("nats-server not found: run this in a checkout of Doorbuster, or install nats-server (%w)", err)
 	}
 	version, err := GoCommand(root, nil, "list", "-m", "-f", "{{.Version}}", natsModule)
 	if err != nil {

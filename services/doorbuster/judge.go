@@ -51,7 +51,14 @@ func (d *demo) judge(ctx context.Context, s *storm) error {
 	}
 	d.say("\nRedis lost everything (%s) after %d of %d units were sold. Selling stood still for %s.\n",
 		d.stage.what(), s.wonBefore, d.Units, load.Short(s.stoodFor))
-	if err := writeVerification(d.term.out, &verification); err != nil {
+	also := map[int]string{
+		1: fmt.Sprintf("stock=%d sold=%d", d.Units, orders),
+		2: fmt.Sprintf("users=%d orders=%d", users, orders),
+		3: fmt.Sprintf("winners=%d found=%d", s.DistinctWinners, len(s.Winners)-len(lost)),
+		4: fmt.Sprintf("replays=%d contradictions=%d", s.Replayed, s.Contradictions),
+		7: fmt.Sprintf("losses=1 stood_still=%s", load.Short(s.stoodFor)),
+	}
+	if err := writeGuarantees(d.term.out, &verification, also); err != nil {
 		return err
 	}
 	d.say("")

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/daemon"
+	"github.com/doorbuster/doorbuster/pkg/servers"
 )
 
 // commandLine is the grammar; each command has its own file.
@@ -34,6 +35,7 @@ func main() {
 	ctx, stop := daemon.SignalContext()
 	code := run(ctx, os.Args[1:], terminal{os.Stdout, os.Stderr})
 	stop()
+	servers.CleanUp() // of a demonstration on real servers
 	os.Exit(code)
 }
 

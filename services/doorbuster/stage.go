@@ -70,7 +70,19 @@ func (s *realStage) arguments() []string {
 
 func (s *realStage) opened(*instance) {}
 func (s *realStage) what() string     { return "SIGKILL of redis-server, restarted without its data" }
-func (s *realStage) close()           { servers.CleanUp() }
+
+// close kills the servers; that one is gone already is fine.
+func (s *realStage) close() {
+	if s.nats != nil {
+		_ = s.nats.Close()
+	}
+	if s.mysql != nil {
+		_ = s.mysql.Close()
+	}
+	if s.redis != nil {
+		_ = s.redis.Close()
+	}
+}
 
 // wipe kills redis-server and starts it again on the same port; it keeps nothing on disk.
 func (s *realStage) wipe() error {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,6 +101,43 @@ func writeVerification(w io.Writer, v *reconcile.Verification) error {
 		fmt.Fprintf(w, "not at rest, so that Redis and the ledger could not be compared exactly: %s\n", strings.Join(v.Moving, "; "))
 	}
 	return nil
+}
+
+// writeGuarantees writes one line per guarantee, with the numbers of its checks.
+func writeGuarantees(w io.Writer, v *reconcile.Verification, also map[int]string) error {
+	t := newTable(w, "GUARANTEE", "CHECKS", "RESULT", "NUMBERS")
+	for _, guarantee := range slices.Sorted(maps.Keys(guarantees)) {
+		checks, broken := 0, 0
+		var words []string
+		for _, c := range v.Checks {
+			if c.Guarantee != guarantee {
+				continue
+			}
+			if !c.Informational {
+				checks++
+			}
+			if !c.OK {
+				broken++
+				words = append(words, c.Name+": "+c.Detail)
+			}
+			if n := numbers(c.Numbers); n != "" && !c.Informational {
+				words = append(words, n)
+			}
+		}
+		if text := also[guarantee]; text != "" {
+			words = append(words, text)
+		}
+		result := "holds"
+		if broken > 0 {
+			result = "VIOLATED"
+		}
+		count := "-"
+		if checks > 0 {
+			count = strconv.Itoa(checks)
+		}
+		t.row(fmt.Sprintf("%d %s", guarantee, guarantees[guarantee]), count, result, strings.Join(words, ", "))
+	}
+	return t.flush()
 }
 
 func numbers(n map[string]int64) string {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/harness"
+	"github.com/doorbuster/doorbuster/pkg/load"
+)
+
+func TestAnOperatorRunsASaleFromTheCommandLine(t *testing.T) {
+	openShop(t)
+	contains(t, "create", succeed(t, "sale", "create", "--id=tv", "--name=Television", "--item=TV:100:19900", "--ends=+2h"), "draft", "TV   100")
+	contains(t, "approve", succeed(t, "sale", "approve", "tv"), "open, loaded, generation 1")
+	contains(t, "pause", succeed(t, "sale", "pause", "tv"), "paused")
+	contains(t, "resume", succeed(t, "sale", "resume", "tv"), "open")
+
+	reportFile := filepath.Join(t.TempDir(), "report.json")
+	contains(t, "load", succeed(t, "load", "tv", "--users=500", "--duplicates=0.2", "--json="+reportFile), "100 distinct winners", "sold_out")
+	text, err := os.ReadFile(reportFile)
+	must(t, err)
+	var report load.Report
+	must(t, json.Unmarshal(text, &report))
+	if report.Outcomes["won"] != 100 || report.Outcomes["sold_out"] != 400 || report.Latency["won"].P99 == 0 {
+		t.Errorf("report %s", text)
+	}
+
+	harness.Eventually(t, 30*time.Second, "all orders written", func() (bool, string) {
+		text := succeed(t, "sale", "orders", "tv", "--limit=0")
+		return strings.Count(text, "pending_payment") == 100, text
+	})
+	contains(t, "orders", succeed(t, "sale", "orders", "tv", "--limit=1", "--status=pending_payment"), "1 TV")
+	if text := succeed(t, "sale", "orders", "tv", "--limit=7"); strings.Count(text, "\n") != 8 {
+		t.Errorf("a limit of 7 shows:\n%s", text)
+	}
+	contains(t, "flows", succeed(t, "sale", "flows", "tv", "--limit=1"), "grab", "100", "-1", "99")
+	contains(t, "dead letters", succeed(t, "sale", "dead-letters", "tv"), "ORDER")
+
+	contains(t, "adjust up", succeed(t, "sale", "adjust", "tv", "TV", "5", "--reason=found more", "--key=a1"), "+5 applied, stock 100 -> 105")
+	contains(t, "adjust again", succeed(t, "sale", "adjust", "tv", "TV", "5", "--reason=found more", "--key=a1"), "done before")
+	contains(t, "adjust down", succeed(t, "sale", "adjust", "tv", "TV", "--reason=broken", "--", "-8"), "-5 applied", "3 could not be taken")
+
+	contains(t, "verify", succeed(t, "verify", "tv"), "0 violated")
+	contains(t, "reconcile", succeed(t, "reconcile", "tv"), "healthy")
+	contains(t, "reconcile by force", succeed(t, "reconcile", "tv", "--force"), "restored", "of 100 buyers")
+	contains(t, "list", succeed(t, "sale", "list"), "tv", "Television", "100")
+	contains(t, "end", succeed(t, "sale", "end", "tv"), "ended")
+	var listed []saleView
+	must(t, json.Unmarshal([]byte(succeed(t, "sale", "list", "--json")), &listed))
+	if len(listed) != 1 || listed[0].ID != "tv" || listed[0].Items[0].Sold != 100 {
+		t.Errorf("listed %+v", listed)
+	}
+}
+
+func TestWhatTheAPIRefusesIsTold(t *testing.T) {
+	openShop(t)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"sale", "show", "nothing"}, "sale_not_found (404)"},
+		{[]string{"sale", "create", "--name=x", "--item=A:-2"}, "invalid_field (400) items[0].stock"},
+		{[]string{"sale", "create", "--name=x", "--item=A"}, "must be SKU:STOCK"},
+		{[]string{"sale", "create", "--name=x", "--item=A:1", "--starts=soon"}, "--starts: \"soon\" must be now"},
+		{[]string{"sale", "list", "--admin-key=the-wrong-key-it-is"}, "unauthorized (401)"},
+		{[]string{"sale", "list", "--admin-key="}, "DOORBUSTER_ADMIN_KEY"},
+		{[]string{"sale", "list", "--url=http://" + harness.Addr(t)}, "connection refused"},
+		{[]string{"load", "nothing", "--url=http://192.0.2.1"}, "--allow-remote"},
+		{[]string{"load", "nothing", "--item=A"}, "SKU:QUANTITY"},
+		{[]string{"verify", "nothing", "--redis=redis://127.0.0.1"}, "give all of"},
+	} {
+		code, _, stderr := command(t, test.args...)
+		if code != exitFailed || !strings.Contains(stderr, test.want) {
+			t.Errorf("%v: exit code %d, %q, want %q", test.args, code, stderr, test.want)
+		}
+	}
+}
+
+func TestABadCommandLineIsRefused(t *testing.T) {
+	for _, args := range [][]string{{}, {"sell"}, {"dev", "--batch-max=0"}, {"demo", "--users=5"}, {"sale", "orders", "s", "--limit=-1"}} {
+		if code, _, stderr := command(t, args...); code != exitBadUsage || stderr == "" {
+			t.Errorf("%v: exit code %d, %q", args, code, stderr)
+		}
+	}
+	t.Setenv("DOORBUSTER_ADMIN_KEYS", "x")
+	if code, _, stderr := command(t, "sale", "list"); code != exitBadUsage || !strings.Contains(stderr, "did you mean DOORBUSTER_ADMIN_KEY") {
+		t.Errorf("a misspelt variable: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestTimesAreReadAsPeopleWriteThem(t *testing.T) {
+	base := time.Date(2026, 11, 27, 9, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"now":                       base,
+		"+90m":                      base.Add(90 * time.Minute),
+		"2026-12-01T10:00:00+02:00": time.Date(2026, 12, 1, 8, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseWhen(text, base); err != nil || !got.Equal(want) {
+			t.Errorf("%s is %s, %v", text, got, err)
+		}
+	}
+	if _, err := parseWhen("tomorrow", base); err == nil {
+		t.Error("tomorrow was taken")
+	}
+}
