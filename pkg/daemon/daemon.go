@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
@@ -63,8 +64,8 @@ func (d *Daemon) OnClose(fn func()) { d.closers = append(d.closers, fn) }
 
 // Close closes what was opened for the daemon.
 func (d *Daemon) Close() {
-	for i := len(d.closers) - 1; i >= 0; i-- {
-		d.closers[i]()
+	for _, fn := range slices.Backward(d.closers) {
+		fn()
 	}
 	d.closers = nil
 }
@@ -92,7 +93,7 @@ func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 		played.Go(func() error { return role.Run(playing) })
 	}
 	group.Go(func() error {
-		// A role that ends ends the process.
+		// When a role ends, so does the process.
 		select {
 		case <-playing.Done():
 			return fmt.Errorf("%s: a role ended: %w", d.Name, context.Cause(playing))

@@ -164,7 +164,7 @@ func servePlain(b *testing.B, server *harness.RedisServer) string {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/sales/{sale_id}/grabs", func(w http.ResponseWriter, r *http.Request) {
-		user := r.Header.Get("X-User-ID")
+		user := r.Header.Get(web.UserHeader)
 		outcome, err := plainScript.Run(r.Context(), client, []string{"plain:stock", "plain:buyers"}, user).Text()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -87,8 +87,7 @@ func (v *views) remaining(ctx context.Context, st Stock, def *sale.Sale) (map[st
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), viewTimeout)
 	defer cancel()
 	state, err := st.State(ctx, def.ID, skus)
-	var notLoaded *stock.NotLoaded
-	if errors.As(err, &notLoaded) {
+	if _, notLoaded := errors.AsType[*stock.NotLoaded](err); notLoaded {
 		err = nil
 	}
 	one.remaining, one.err, one.until = state.Remaining, err, time.Now().Add(viewTTL)

@@ -95,8 +95,7 @@ func TestTablesOfAnotherOriginAreLeftAlone(t *testing.T) {
 
 func requireSchemaError(t *testing.T, err error) {
 	t.Helper()
-	var schema *ledger.SchemaError
-	if !errors.As(err, &schema) {
+	if _, ok := errors.AsType[*ledger.SchemaError](err); !ok {
 		t.Fatalf("got %v, want a SchemaError", err)
 	}
 }

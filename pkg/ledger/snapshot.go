@@ -140,7 +140,7 @@ func (s *Snapshot) Settled(visit func(*sale.Grant) error) error {
 	return s.visitDead(cancelled, func(d *DeadLetter) error {
 		g, err := d.Grant()
 		if err != nil {
-			return nil // A message that could not be read settles nothing.
+			return nil //nolint:nilerr // a message that could not be read settles nothing
 		}
 		return visit(&g)
 	})

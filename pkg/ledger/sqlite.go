@@ -49,7 +49,7 @@ func (s *sqliteDatabase) open() (pools, error) {
 	}
 	s.read.SetMaxOpenConns(s.cfg.MaxOpen)
 	// The first writer makes the file and its journal mode.
-	if err := s.write.Ping(); err != nil {
+	if err := s.write.PingContext(context.Background()); err != nil { // a local file: there is nothing to wait for
 		return pools{}, errors.Join(fmt.Errorf("open ledger %s: %w", path, err), s.close())
 	}
 	reader := &sqlite.Dialector{Conn: s.read}
