@@ -61,7 +61,7 @@ type Config struct {
 // defaultAckWait is that of a consumer nobody asked for anything else.
 const defaultAckWait = 30 * time.Second
 
-// Delays between attempts, see Delay.
+// Delays between attempts, see backoff.Delay.
 const (
 	retryBase = 20 * time.Millisecond
 	retryMax  = time.Second

@@ -18,7 +18,7 @@ var (
 	// generation is over. This attempt did not store the batch.
 	ErrFenced = errors.New("fenced: the generation of the batch is over")
 	// ErrBusy says that another publish of the same sale is in flight. This
-	// attempt did not store the batch; try again after a short Delay.
+	// attempt did not store the batch; try again after a short backoff.Delay.
 	ErrBusy = errors.New("another publish of the sale is in flight")
 	// ErrNotSent says that this attempt did not reach the stream: there is no
 	// connection, the stream has no leader, or the message can't be sent at all.
