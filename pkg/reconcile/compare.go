@@ -55,8 +55,7 @@ func (r *Reconciler) compare(ctx context.Context, s *sale.Sale, last audited) (a
 // butNotLoaded drops "not loaded": another run has closed the sale meanwhile, and
 // the next audit sees what became of it.
 func butNotLoaded(err error) error {
-	var notLoaded *stock.NotLoaded
-	if errors.As(err, &notLoaded) {
+	if _, ok := errors.AsType[*stock.NotLoaded](err); ok {
 		return nil
 	}
 	return err

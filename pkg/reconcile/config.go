@@ -30,8 +30,8 @@ type Config struct {
 	// PublishTimeout bounds what a run spends on publishing outboxes before it
 	// fences: what is left then is void. Default 5s.
 	PublishTimeout time.Duration
-	// StepTimeout bounds each other step of a run. Default 5m: a million orders
-	// are read and written within one.
+	// StepTimeout bounds each other step of a run; reading, folding and writing count
+	// as one. Default 5m: many times what a million orders take.
 	StepTimeout time.Duration
 	// MaxAttempts bounds how often one run begins anew because Redis failed or
 	// moved under it. Default 3.
@@ -56,7 +56,7 @@ const (
 // publishAttempts bounds the tries to publish one outbox batch in one look.
 const publishAttempts = 20
 
-func (c Config) withDefaults() (Config, error) {
+func (c *Config) withDefaults() error {
 	for _, d := range []struct {
 		name        string
 		value       *time.Duration
@@ -76,7 +76,7 @@ func (c Config) withDefaults() (Config, error) {
 			*d.value = d.preset
 		}
 		if *d.value < d.least || *d.value > d.most {
-			return c, fmt.Errorf("reconcile: %s must be %s to %s, not %s", d.name, d.least, d.most, *d.value)
+			return fmt.Errorf("reconcile: %s must be %s to %s, not %s", d.name, d.least, d.most, *d.value)
 		}
 	}
 	c.LeaseTTL = c.LeaseTTL.Round(time.Second) // the stream counts in whole seconds
@@ -93,10 +93,10 @@ func (c Config) withDefaults() (Config, error) {
 			*n.value = n.preset
 		}
 		if *n.value < 1 || *n.value > n.most {
-			return c, fmt.Errorf("reconcile: %s must be 1 to %d, not %d", n.name, n.most, *n.value)
+			return fmt.Errorf("reconcile: %s must be 1 to %d, not %d", n.name, n.most, *n.value)
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // watched reports whether anything is still to be done for a sale: it was

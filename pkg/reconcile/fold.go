@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -55,7 +54,7 @@ type Holding struct {
 	Units   int64
 	OrderID string // the last order that holds some of them
 
-	at time.Time // when that order was granted
+	at int64 // when that order was granted, Unix ms
 }
 
 // NewFold starts the fold of a sale as the ledger defines it: the items' stock
@@ -136,8 +135,8 @@ func (f *Fold) take(g *sale.Grant, sku string, units int64) {
 	}
 	h := f.buyers[g.User]
 	h.Units += units
-	if h.OrderID == "" || g.At.After(h.at) || (g.At.Equal(h.at) && g.OrderID > h.OrderID) {
-		h.OrderID, h.at = g.OrderID, g.At
+	if at := g.At.UnixMilli(); h.OrderID == "" || at > h.at || (at == h.at && g.OrderID > h.OrderID) {
+		h.OrderID, h.at = g.OrderID, at
 	}
 	f.buyers[g.User] = h
 }
@@ -156,6 +155,7 @@ func (f *Fold) Finish() (Folded, error) {
 			return Folded{}, err
 		}
 		f.fromLoose++
+		delete(f.loose, id) // its memory is wanted for the buyers
 	}
 	out := Folded{
 		Remaining: make(map[string]int64, len(f.items)),

@@ -51,8 +51,7 @@ func (g *Givebacks) Return(ctx context.Context, back sale.Giveback) error {
 // release reports whether Redis has the giveback now; false when the sale is not loaded.
 func (g *Givebacks) release(ctx context.Context, back sale.Giveback) (applied bool, err error) {
 	err = g.stock.Release(ctx, back)
-	var notLoaded *stock.NotLoaded
-	if errors.As(err, &notLoaded) {
+	if _, ok := errors.AsType[*stock.NotLoaded](err); ok {
 		return false, nil
 	}
 	if err != nil {

@@ -32,18 +32,23 @@ func (x *run) rebuild(ctx context.Context, old oldState, target stock.Target) (F
 	return folded, nil
 }
 
+// write reads, folds and writes the temporary keys, all within the bound of one
+// step.
 func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, fence uint64) (Folded, error) {
 	status, err := x.stream.Info(ctx)
 	if err != nil {
 		return Folded{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.StepTimeout)
+	defer cancel()
 	var folded Folded
+	w := newWriter(ctx, restore, x.cfg.Chunk)
 	err = x.ledger.ReadSnapshot(ctx, x.saleID, status.StreamID, status.FirstSeq, func(snap *ledger.Snapshot) error {
 		x.sale = snap.Sale()
 		x.report.Read = Read{Outboxes: x.report.Read.Outboxes, Progress: snap.Floor()}
 		fold := NewFold(&x.sale, func(orderID string, record []byte) error {
 			old.confirm(orderID)
-			return restore.Grant(ctx, orderID, record)
+			return w.add(entry{kind: grantEntry, id: orderID, record: record})
 		})
 		if err := x.readTail(ctx, fold, snap.Floor(), fence); err != nil {
 			return err
@@ -51,14 +56,13 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 		if err := x.readLedger(ctx, fold, snap); err != nil {
 			return err
 		}
-		return x.timed(ctx, StepWrite, func(ctx context.Context) (err error) {
-			if folded, err = fold.Finish(); err != nil {
-				return err
-			}
-			return writeFolded(ctx, restore, folded)
-		})
+		folded, err = fold.Finish()
+		return err
 	})
-	return folded, err
+	if err != nil {
+		return Folded{}, w.finish(err)
+	}
+	return folded, x.timed(ctx, StepWrite, func(context.Context) error { return w.finish(writeFolded(w, folded)) })
 }
 
 // readTail reads what the ledger may not have: the stream from the recorded
@@ -94,14 +98,14 @@ func (x *run) readLedger(ctx context.Context, fold *Fold, snap *ledger.Snapshot)
 }
 
 // writeFolded writes what is known only after the last grant.
-func writeFolded(ctx context.Context, restore *stock.Restore, folded Folded) error {
+func writeFolded(w *writer, folded Folded) error {
 	for user, h := range folded.Buyers {
-		if err := restore.Buyer(ctx, user, h.Units, h.OrderID); err != nil {
+		if err := w.add(entry{kind: buyerEntry, id: user, units: h.Units, order: h.OrderID}); err != nil {
 			return err
 		}
 	}
 	for id, units := range folded.Givebacks {
-		if err := restore.Giveback(ctx, id, units); err != nil {
+		if err := w.add(entry{kind: givebackEntry, id: id, units: units}); err != nil {
 			return err
 		}
 	}

@@ -63,8 +63,7 @@ type Reconciler struct {
 
 // New returns a reconciler. observe and log may be nil.
 func New(cfg Config, st *stock.Store, str Stream, l Ledger, observe Observer, log *slog.Logger) (*Reconciler, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	if err := cfg.withDefaults(); err != nil {
 		return nil, err
 	}
 	if observe == nil {

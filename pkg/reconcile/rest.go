@@ -116,13 +116,12 @@ func (b *books) countUnits(snap *ledger.Snapshot) error {
 		}
 	}
 	return snap.DeadLetters(func(d *ledger.DeadLetter) error {
-		g, err := d.Grant()
-		if err != nil {
-			return nil // a message that can't be read: nobody knows what it holds
-		}
-		for _, l := range g.Lines {
-			if left, ok := b.remaining[l.SKU]; ok && left != sale.Unlimited {
-				b.remaining[l.SKU] -= l.Quantity
+		// Of a message that can't be read, nobody knows what it holds.
+		if g, err := d.Grant(); err == nil {
+			for _, l := range g.Lines {
+				if left, ok := b.remaining[l.SKU]; ok && left != sale.Unlimited {
+					b.remaining[l.SKU] -= l.Quantity
+				}
 			}
 		}
 		return nil

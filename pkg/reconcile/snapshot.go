@@ -19,14 +19,13 @@ const (
 // the same grant by now.
 func (f *Fold) ledger(snap *ledger.Snapshot, note func(from origin, orderID string, o *sale.Order)) error {
 	err := snap.DeadLetters(func(d *ledger.DeadLetter) error {
-		g, err := d.Grant()
-		if err != nil {
-			f.violations.Addf("dead letter %s can't be read: what it holds is not known", d.OrderID)
+		if g, err := d.Grant(); err == nil {
+			note(fromDeadLetter, g.OrderID, nil)
+			f.Loose(&g)
+		} else {
 			note(fromDeadLetter, d.OrderID, nil)
-			return nil
+			f.violations.Addf("dead letter %s can't be read: what it holds is not known", d.OrderID)
 		}
-		note(fromDeadLetter, g.OrderID, nil)
-		f.Loose(&g)
 		return nil
 	})
 	if err != nil {
