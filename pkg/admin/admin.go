@@ -30,7 +30,7 @@ import (
 )
 
 // Ledger is what the API needs of MySQL. A *ledger.Ledger has it.
-type Ledger interface { //nolint:interfacebloat // the control plane shows all of the ledger
+type Ledger interface {
 	SaleLedger
 	StockLedger
 	Books

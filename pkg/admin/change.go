@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -50,9 +51,13 @@ func (c *saleChange) apply(s *sale.Sale) error {
 		p.Field = field
 		return p
 	}
+	before := s.PerUserLimit
 	rules := c.rules()
 	if err := rules.apply(s); err != nil {
 		return err
+	}
+	if s.Status != sale.StatusDraft && lowered(before, s.PerUserLimit) {
+		return web.InvalidField("per_user_limit", fmt.Sprintf("can only be raised once a sale is approved: it is %d", before))
 	}
 	if c.Items != nil {
 		var err error
@@ -61,6 +66,12 @@ func (c *saleChange) apply(s *sale.Sale) error {
 		}
 	}
 	return s.Validate()
+}
+
+// lowered reports whether a limit became stricter; 0 is none. Users may hold as
+// much as the old one allowed, which verification would then call a violation.
+func lowered(from, to int64) bool {
+	return to != 0 && (from == 0 || to < from)
 }
 
 func (a *API) changeSale(r *http.Request) (answer, error) {

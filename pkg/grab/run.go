@@ -25,7 +25,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.mu.Unlock()
 			e.work.Wait()
 			close(e.over)
-			return e.leave()
+			e.leave()
+			return nil
 		}
 	}
 }
@@ -48,10 +49,13 @@ func (e *Engine) hold(ctx context.Context) {
 }
 
 // leave gives the lease up, so that what is left on an outbox is found at once.
-func (e *Engine) leave() error {
+// Where that fails, it is found when the lease has run out.
+func (e *Engine) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
 	defer cancel()
-	return e.stock.Leave(ctx, e.cfg.Process)
+	if err := e.stock.Leave(ctx, e.cfg.Process); err != nil {
+		e.log.Warn("process lease not given up", "error", err)
+	}
 }
 
 // batcher returns the sale's batcher, started if need be.
