@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"golang.org/x/sync/errgroup"
@@ -47,6 +46,7 @@ type audited struct {
 	// when. While Redis still has it, there is nothing to compare.
 	sound   stock.State
 	soundAt time.Time
+	freed   bool // the sale is over and holds no memory any more
 }
 
 // drift is what disagreed, by kind and, for units, SKU: "kind" or "kind:sku".
@@ -63,11 +63,11 @@ func (d drift) persists(before drift) bool {
 	return false
 }
 
-// Audit looks once at every watched sale: one that is not loaded is restored,
-// one whose counts disagree with the ledger twice in a row is rebuilt. It looks
-// at each sale whatever becomes of the others.
+// Audit looks once at every sale: a watched one that is not loaded is restored,
+// one whose counts disagree with the ledger twice in a row is rebuilt, and the memory
+// of one that is over is freed. It looks at each sale whatever becomes of the others.
 func (r *Reconciler) Audit(ctx context.Context) error {
-	sales, err := r.watchedSales(ctx)
+	sales, err := r.sales.read(ctx, r.ledger, r.now())
 	if err != nil {
 		return err
 	}
@@ -84,28 +84,10 @@ func (r *Reconciler) Audit(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// watchedSales lists the sales that still matter.
-func (r *Reconciler) watchedSales(ctx context.Context) ([]sale.Sale, error) {
-	var watched []sale.Sale
-	after := ""
-	for {
-		page, err := r.ledger.ListSales(ctx, after, ledger.PageMax)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			if r.cfg.watched(&page[i], r.now()) {
-				watched = append(watched, page[i])
-			}
-		}
-		if len(page) < ledger.PageMax {
-			return watched, nil
-		}
-		after = page[len(page)-1].ID
-	}
-}
-
 func (r *Reconciler) audit(ctx context.Context, s *sale.Sale) error {
+	if !r.cfg.watched(s, r.now()) {
+		return r.free(ctx, s)
+	}
 	if !r.cfg.loadable(s, r.now()) {
 		return nil
 	}
@@ -134,6 +116,21 @@ func (r *Reconciler) audit(ctx context.Context, s *sale.Sale) error {
 	r.log.Error("redis and ledger disagree: the sale is rebuilt", "sale_id", s.ID, "drift", now.drift)
 	_, err = r.Reconcile(ctx, s.ID, ReasonDrift)
 	return err
+}
+
+// free takes a sale that is over out of Redis, once per life of this process.
+func (r *Reconciler) free(ctx context.Context, s *sale.Sale) error {
+	if r.audits.of(s.ID).freed {
+		return nil
+	}
+	if _, err := r.relay.Orphans(ctx, s.ID); err != nil {
+		return err
+	}
+	if err := r.stock.Drop(ctx, s.ID, skus(s)); err != nil {
+		return err
+	}
+	r.audits.keep(s.ID, audited{freed: true})
+	return nil
 }
 
 func (a *audits) of(saleID string) audited {

@@ -39,8 +39,8 @@ type Config struct {
 	// Chunk is how many entries one Redis command carries. Default 1000.
 	Chunk int
 	// Retention is how long after its end a sale is still kept loaded, audited
-	// and relayed: late cancellations, returns and retries go on until then.
-	// Default 24h.
+	// and relayed: late cancellations, returns and retries go on until then. Then
+	// its memory in Redis is freed. Default 24h.
 	Retention time.Duration
 	// RelayPage is how many outbox batches, or givebacks, are read at a time.
 	// Default 100, at most 1000.

@@ -54,6 +54,7 @@ type Reconciler struct {
 	relay     *Relay
 	givebacks *Givebacks
 	audits    audits
+	sales     saleList
 	observe   Observer
 	log       *slog.Logger
 	now       func() time.Time
@@ -110,6 +111,8 @@ func (r *Reconciler) every(ctx context.Context, interval time.Duration, what str
 func (r *Reconciler) serve(ctx context.Context, saleID, reason string) ([]byte, error) {
 	report, err := r.Reconcile(ctx, saleID, reason)
 	if err != nil {
+		// The asker may be gone by now.
+		r.log.Warn("a requested reconciliation failed", "sale_id", saleID, "reason", reason, "error", err)
 		return nil, err
 	}
 	reply, err := json.Marshal(report)

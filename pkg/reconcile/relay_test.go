@@ -121,3 +121,22 @@ func TestGivebacksOfEndedSalesDoNotWaitForEver(t *testing.T) {
 	s.must(s.rec.RelayAll(t.Context()))
 	s.requireUnapplied(0)
 }
+
+func TestASaleThatIsOverForLongIsFreedAndComesBackWhenItsEndMoves(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.grabs(0, 2)
+	s.write(0)
+	s.rec.now = func() time.Time { return time.Now().Add(2*time.Hour + 24*time.Hour) }
+	s.must(s.rec.Audit(t.Context()))
+	left, err := s.client.Keys(t.Context(), "doorbuster:{"+s.id+"}:*").Result()
+	s.must(err)
+	if len(left) > 1 || len(left) == 1 && left[0] != stock.KeysOf(s.id).Outboxes() {
+		t.Errorf("keys %v are left of a sale that is over", left)
+	}
+	s.reconcile(ResultNotLoadable, ReasonForced)
+	s.rec.now = time.Now
+	s.must(s.rec.Audit(t.Context()))
+	s.sellOut(2, 3)
+	s.requireSound()
+}

@@ -12,15 +12,18 @@ import (
 // and at the ledger for givebacks that Redis is not known to have. It goes on with
 // the next one whatever becomes of the others.
 func (r *Reconciler) RelayAll(ctx context.Context) error {
-	sales, err := r.watchedSales(ctx)
+	sales, err := r.sales.recent(ctx, r.ledger, r.now(), r.cfg.AuditInterval)
 	if err != nil {
 		return err
 	}
 	var failures []error
-	loadable := make(map[string]bool, len(sales))
+	byID := make(map[string]*sale.Sale, len(sales))
 	for i := range sales {
 		s := &sales[i]
-		loadable[s.ID] = r.cfg.loadable(s, r.now())
+		byID[s.ID] = s
+		if !r.cfg.watched(s, r.now()) {
+			continue
+		}
 		relayed, err := r.relay.Orphans(ctx, s.ID)
 		r.observe.Relayed(relayed.Published)
 		if relayed.Published+relayed.Fenced > 0 {
@@ -31,7 +34,7 @@ func (r *Reconciler) RelayAll(ctx context.Context) error {
 			failures = append(failures, fmt.Errorf("relay outboxes of sale %s: %w", s.ID, err))
 		}
 	}
-	return errors.Join(append(failures, r.relayGivebacks(ctx, loadable))...)
+	return errors.Join(append(failures, r.relayGivebacks(ctx, byID))...)
 }
 
 // relayFailuresMax ends a look at the givebacks: so many failures are not about
@@ -39,9 +42,8 @@ func (r *Reconciler) RelayAll(ctx context.Context) error {
 const relayFailuresMax = 10
 
 // relayGivebacks applies what a crash, or a sale that was not loaded, left
-// unapplied. What Redis will never hold again, because its sale is over, is marked
-// as applied: nothing can count it any more but a restore, which reads the ledger.
-func (r *Reconciler) relayGivebacks(ctx context.Context, loadable map[string]bool) error {
+// unapplied.
+func (r *Reconciler) relayGivebacks(ctx context.Context, sales map[string]*sale.Sale) error {
 	var failures []error
 	var after *sale.Giveback
 	closed := make(map[string]bool) // sales found not loaded in this look
@@ -53,21 +55,12 @@ func (r *Reconciler) relayGivebacks(ctx context.Context, loadable map[string]boo
 		done := make(map[string][]string)
 		for i := range page {
 			g := &page[i]
-			applied, err := false, error(nil)
-			if !closed[g.SaleID] {
-				applied, err = r.givebacks.release(ctx, *g)
-			}
-			switch {
-			case err != nil:
+			settled, err := r.settle(ctx, g, sales[g.SaleID], closed)
+			if err != nil {
 				failures = append(failures, err)
-			case applied:
-				r.observe.Relayed(1)
+			}
+			if settled {
 				done[g.SaleID] = append(done[g.SaleID], g.ID)
-			default:
-				closed[g.SaleID] = true
-				if !loadable[g.SaleID] {
-					done[g.SaleID] = append(done[g.SaleID], g.ID)
-				}
 			}
 		}
 		for saleID, ids := range done {
@@ -81,4 +74,41 @@ func (r *Reconciler) relayGivebacks(ctx context.Context, loadable map[string]boo
 		after = &page[len(page)-1]
 	}
 	return errors.Join(failures...)
+}
+
+// settle reports whether nothing is left to be done for a giveback: Redis has it,
+// or will never hold what it gives back, because the sale is over or has no such
+// item. Then only a restore can count it, and that reads the ledger.
+func (r *Reconciler) settle(ctx context.Context, g *sale.Giveback, s *sale.Sale, closed map[string]bool) (bool, error) {
+	if s == nil { // newer than the list
+		found, err := r.ledger.GetSale(ctx, g.SaleID)
+		if err != nil {
+			return false, err
+		}
+		s = &found
+	}
+	if !allItems(s, g.Lines) {
+		return true, nil
+	}
+	if !closed[s.ID] {
+		applied, err := r.givebacks.release(ctx, *g)
+		if err != nil {
+			return false, err
+		}
+		if applied {
+			r.observe.Relayed(1)
+			return true, nil
+		}
+		closed[s.ID] = true
+	}
+	return !r.cfg.loadable(s, r.now()), nil
+}
+
+func allItems(s *sale.Sale, lines []sale.Line) bool {
+	for _, l := range lines {
+		if _, ok := s.Item(l.SKU); !ok {
+			return false
+		}
+	}
+	return true
 }

@@ -180,7 +180,7 @@ func (x *run) fence(ctx context.Context, atLeast int64) (fence stream.Fence, err
 }
 
 // publishOutboxes brings into the stream what reachable outboxes hold. What can't
-// be published in time is void: nobody heard "won" for it.
+// be read, or not be published in time, is void: nobody heard "won" for it.
 func (x *run) publishOutboxes(ctx context.Context) error {
 	return x.timed(ctx, StepPublish, func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, x.cfg.PublishTimeout)
@@ -188,7 +188,8 @@ func (x *run) publishOutboxes(ctx context.Context) error {
 		relayed, err := x.relay.All(limited, x.saleID)
 		x.report.Read.Outboxes.add(relayed)
 		x.observe.Relayed(relayed.Published)
-		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		late := limited.Err() != nil && ctx.Err() == nil
+		if late || errors.Is(err, sale.ErrCorrupt) {
 			return nil
 		}
 		return err
