@@ -35,14 +35,14 @@
 --   details    one value per R, A, L and S, in order
 --   remaining  units left per stock key after the batch, -1 is unlimited
 local meta, buyers, bought, grants, applied, outboxes, outbox = unpack(KEYS, 1, 7)
-local per_user, process, number, acked = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local per_user, process, number, acked = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local first_stock, first_ask, width = 8, 5, 4
 
 local reason, m = distrust(meta, buyers, bought, grants, applied)
 if reason then return { 'distrusted', reason } end
 
-local known, barred = redis.call('HGET', outboxes, process), '0'
-if known then barred = string.match(known, ' (%d+)$') end
+local known = redis.call('HGET', outboxes, process) or '0 0'
+local known_acked, barred = string.match(known, '^(%d+) (%d+)$')
 if tonumber(number) <= tonumber(barred) then return { 'barred' } end
 
 local stock = {}
@@ -162,7 +162,7 @@ local sends = #payload + #replayed > 0
 local settled = 0
 while sends do
   local oldest = redis.call('LINDEX', outbox, -1 - settled)
-  if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > tonumber(acked) then break end
+  if not oldest or tonumber(string.match(oldest, '^%S+ %S+ %S+ (%d+)')) > acked then break end
   settled = settled + 1
 end
 
@@ -185,7 +185,8 @@ if sends then
   if settled > 0 then redis.call('RPOP', outbox, settled) end
   local head = 'DB1 ' .. m.gen .. ' ' .. m.fence .. ' ' .. number .. ' ' .. process .. '\n'
   redis.call('LPUSH', outbox, head .. table.concat(payload) .. table.concat(replayed))
-  redis.call('HSET', outboxes, process, acked .. ' ' .. barred)
+  -- A relay may know of more: what was durable stays durable.
+  redis.call('HSET', outboxes, process, math.max(acked, tonumber(known_acked)) .. ' ' .. barred)
 end
 
 return { 'ok', m.gen, m.fence, m.applied, table.concat(codes), details, stock }

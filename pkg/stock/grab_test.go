@@ -238,6 +238,14 @@ func TestAdjustmentTakesStockAndNoUserHoldsIt(t *testing.T) {
 	)
 }
 
+func TestAdjustmentMayTakeTheLargestStock(t *testing.T) {
+	s := openTill(t, harness.Redis(t).Client(), units(sale.MaxStock))
+	d := s.grab("W S(A)", 1, fmt.Sprintf("- adj1 A:%d", sale.MaxStock), "ann ann1 A:1")
+	if d.Remaining["A"] != 0 {
+		t.Errorf("%d units are left", d.Remaining["A"])
+	}
+}
+
 func TestTrimRidesOnTheNextWin(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(9))
 	for _, text := range []string{"ann ann1 A:1", "bob bob1 A:1", "cid cid1 A:1"} {

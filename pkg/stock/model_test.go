@@ -92,7 +92,7 @@ func (m *model) grab(b stock.Batch) []string {
 	p.trim(b.Acked)
 	text := fmt.Sprintf("%d/%d/%d/%s %s", m.generation, m.fence, b.Number, b.Process, strings.Join(append(won, again...), " "))
 	p.outbox = append(p.outbox, modelBatch{b.Number, text})
-	p.known, p.acked = true, b.Acked
+	p.known, p.acked = true, max(p.acked, b.Acked)
 	return answers
 }
 

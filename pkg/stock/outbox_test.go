@@ -96,6 +96,16 @@ func TestProcessIsForgottenOnceItsOutboxIsEmpty(t *testing.T) {
 	s.requireOutboxes("p1=0 0")
 }
 
+// A relay may have published for a process that then goes on.
+func TestWhatIsDurableStaysDurableWhenItsProcessKnowsLess(t *testing.T) {
+	s := openOutbox(t)
+	s.trim(stock.Trim{Through: 3, Durable: true}, 0)
+	s.grab("W", 1, "dan dan1 A:1") // acked 0
+	s.requireOutboxes("p1=3 0")
+	s.requireFound("cid1", true)
+	s.requireFound("dan1", false)
+}
+
 func TestBarredBatchIsRefusedAndLaterOnesAreNot(t *testing.T) {
 	s := openOutbox(t)
 	late := s.batch(1, "dan dan1 A:1")
