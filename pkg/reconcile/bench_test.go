@@ -84,6 +84,7 @@ func (s *shop) fillStream() {
 
 // watchHeap samples the heap until peak is called.
 func watchHeap(b *testing.B) (peak func() uint64) {
+	b.Helper()
 	runtime.GC()
 	ctx, cancel := context.WithCancel(b.Context())
 	var most uint64
