@@ -40,6 +40,14 @@ func (l *live) show(text string) {
 	}
 }
 
+// note writes a line that stays.
+func (l *live) note(text string) {
+	if l.terminal {
+		text = "\r\x1b[K" + text
+	}
+	fmt.Fprintln(l.w, text)
+}
+
 // end leaves what was shown last.
 func (l *live) end() {
 	switch {

@@ -39,6 +39,7 @@ func (d *demo) storm(ctx context.Context) (*storm, error) {
 		Progress: func(p load.Progress) {
 			if s.wipedAt.IsZero() && p.Won >= d.Units/2 && p.Won < d.Units {
 				s.wipedAt, s.wonBefore = time.Now(), p.Won
+				screen.note(fmt.Sprintf("%*s %4.1fs  Redis loses everything: %s", barWidth+2, "", p.Elapsed.Seconds(), d.stage.what()))
 				breaking.Go(func() {
 					broken = d.stage.wipe()
 					s.wipeTook = time.Since(s.wipedAt)
