@@ -56,8 +56,10 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 		if err := x.readLedger(ctx, fold, snap); err != nil {
 			return err
 		}
-		folded, err = fold.Finish()
-		return err
+		return x.timed(ctx, StepFold, func(context.Context) (err error) {
+			folded, err = fold.Finish()
+			return err
+		})
 	})
 	if err != nil {
 		return Folded{}, w.finish(err)

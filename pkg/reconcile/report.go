@@ -48,6 +48,7 @@ const (
 	StepMint      Step = "mint"
 	StepTail      Step = "read_stream"
 	StepLedger    Step = "read_ledger"
+	StepFold      Step = "fold"
 	StepWrite     Step = "write"
 	StepCommit    Step = "commit"
 	StepRecord    Step = "record_generation"
@@ -57,8 +58,8 @@ const (
 
 // Steps lists every step, for metrics.
 var Steps = []Step{
-	StepLease, StepProbe, StepClose, StepPublish, StepFence, StepMint, StepTail, StepLedger, StepWrite, StepCommit,
-	StepRecord, StepGivebacks, StepSignal,
+	StepLease, StepProbe, StepClose, StepPublish, StepFence, StepMint, StepTail, StepLedger, StepFold, StepWrite,
+	StepCommit, StepRecord, StepGivebacks, StepSignal,
 }
 
 // Report says what a run found, what differed, what it did and how long it took.
