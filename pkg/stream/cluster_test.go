@@ -96,6 +96,18 @@ func TestWithReplicas(t *testing.T) {
 	t.Run("nothing of the old generation passes a fence", func(t *testing.T) {
 		raceWithFences(ctx, t, s, clientURL)
 	})
+	t.Run("full fetches lose nothing on the way", func(t *testing.T) {
+		m := &maker{saleID: "s3", process: "p", fence: begin(t, s, "s3"), grants: 1}
+		fill(t, s, m, 500)
+		b := &inbox{}
+		start := time.Now()
+		consume(t, s, b.handle)
+		settled(t, s)
+		status := get[stream.Status](t)(s.Info(ctx))
+		if uint64(len(b.all())) != status.Messages || time.Since(start) > 20*time.Second { // AckWait is 30s
+			t.Fatalf("%d messages were delivered %d times in %v", status.Messages, len(b.all()), time.Since(start))
+		}
+	})
 	t.Run("a lease has one holder and is renewed", func(t *testing.T) {
 		l := acquire(t, s, "job")
 		_, err := s.Acquire(ctx, "job", time.Second)

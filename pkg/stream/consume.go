@@ -21,12 +21,10 @@ type Handler func(ctx context.Context, messages []Message) []Result
 type ConsumerConfig struct {
 	// Loops is how many fetch, and how many Handler calls run, at a time: 1 to 64. Default 2.
 	Loops int
-	// FetchMax is the most messages of one Handler call, 1 to 10,000. Default 100.
+	// FetchMax is the most messages of one fetch, and so of one Handler call, 1 to
+	// 10,000. Default 100. A Consumer holds at most Loops times FetchMax messages of the
+	// server's max_payload (1 MiB unless configured) each.
 	FetchMax int
-	// FetchBytes is the most bytes of one Handler call, 64 KiB to 1 GiB. Default 8
-	// MiB. It counts as no less than the largest message the server allows, which
-	// otherwise could never be fetched.
-	FetchBytes int
 	// FetchWait is how long one fetch waits for messages, 10ms to 1m. Default 1s. They are
 	// handed over as they come; this only bounds how long Run takes to notice its end.
 	FetchWait time.Duration
@@ -40,7 +38,6 @@ type ConsumerConfig struct {
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	setDefault(&c.Loops, 2)
 	setDefault(&c.FetchMax, 100)
-	setDefault(&c.FetchBytes, 8<<20)
 	setDefault(&c.FetchWait, time.Second)
 	setDefault(&c.RetryDelay, time.Second)
 	setDefault(&c.DrainLimit, 10*time.Second)
@@ -53,8 +50,6 @@ func (c ConsumerConfig) validate() error {
 		return errors.New("consumer: Loops must be 1 to 64")
 	case c.FetchMax < 1 || c.FetchMax > 10_000:
 		return errors.New("consumer: FetchMax must be 1 to 10000")
-	case c.FetchBytes < 64<<10 || c.FetchBytes > 1<<30:
-		return errors.New("consumer: FetchBytes must be 65536 to 1073741824")
 	case c.FetchWait < 10*time.Millisecond || c.FetchWait > time.Minute:
 		return errors.New("consumer: FetchWait must be 10ms to 1m")
 	case c.RetryDelay < time.Millisecond || c.RetryDelay > time.Hour:
@@ -175,10 +170,12 @@ func (c *Consumer) bind(ctx context.Context) (source, error) {
 
 // fetch asks for messages once and hands them over as they come: first what is
 // there, then what came while the Handler was busy.
+//
+// It must not limit the bytes (FetchMaxBytes, FetchBytes). With replicas the server
+// (2.15.2) ends such a fetch with a status that overtakes the messages, which wait for the
+// replicas first; the client then drops them, and they come again only after AckWait.
 func (c *Consumer) fetch(ctx, work context.Context, from source) error {
-	fetched, err := from.consumer.Fetch(c.cfg.FetchMax,
-		jetstream.FetchMaxWait(c.cfg.FetchWait),
-		jetstream.FetchMaxBytes(max(c.cfg.FetchBytes, int(c.stream.nc.MaxPayload())+fetchOverhead)))
+	fetched, err := from.consumer.Fetch(c.cfg.FetchMax, jetstream.FetchMaxWait(c.cfg.FetchWait))
 	if err != nil {
 		return fmt.Errorf("fetch: %w", err)
 	}
@@ -204,10 +201,6 @@ func (c *Consumer) fetch(ctx, work context.Context, from source) error {
 	}
 	return nil
 }
-
-// fetchOverhead is room for subject, reply subject and headers of a message, which
-// the server counts as its size, in bytes.
-const fetchOverhead = 4096
 
 // waiting waits for a delivery and returns it with all that are there already;
 // none when the fetch is over. A fetch bounds how many there can be.

@@ -124,7 +124,7 @@ func TestMessagesThatPileUpAreHandedOverTogether(t *testing.T) {
 	}
 }
 
-func TestTheLargestMessageFitsTheSmallestFetch(t *testing.T) {
+func TestTheLargestMessageIsDeliveredAndRead(t *testing.T) {
 	s := open(t, harness.NATS(t))
 	m := &maker{saleID: "s1", process: "p", fence: begin(t, s, "s1"), grants: 15_500}
 	if _, body := m.next(); len(body) < 900<<10 {
@@ -132,9 +132,7 @@ func TestTheLargestMessageFitsTheSmallestFetch(t *testing.T) {
 	}
 	seq := m.publish(t, s)
 	b := &inbox{}
-	cfg := shortWaits
-	cfg.FetchBytes = 64 << 10
-	run(t, get[*stream.Consumer](t)(s.NewConsumer(cfg, b.handle)).Run)
+	consume(t, s, b.handle)
 	settled(t, s)
 	if b.deliveries(seq) != 1 || len(readAll(t, s, "s1")) != 1 {
 		t.Fatal("it was not delivered")
@@ -396,7 +394,7 @@ func TestTwoConsumersShareTheMessages(t *testing.T) {
 func TestAConsumerConfigurationOutOfRangeIsRefused(t *testing.T) {
 	s := openOnly(t, "nats://127.0.0.1:1")
 	for name, cfg := range map[string]stream.ConsumerConfig{
-		"loops": {Loops: 65}, "fetch": {FetchMax: -1}, "bytes": {FetchBytes: 1},
+		"loops": {Loops: 65}, "fetch": {FetchMax: -1},
 		"wait": {FetchWait: time.Hour}, "retry": {RetryDelay: -1}, "drain": {DrainLimit: time.Nanosecond},
 	} {
 		if _, err := s.NewConsumer(cfg, nil); err == nil {

@@ -23,10 +23,13 @@ var (
 // Bounds of one fetch of a reader.
 const (
 	readFetchMax   = 1000
-	readFetchBytes = 8 << 20
+	readFetchBytes = 8 << 20 // counts as no less than the server's max_payload
 	readFetchWait  = time.Second
 	// readerIdle is how long the server keeps the consumer of a reader that died.
 	readerIdle = time.Minute
+	// fetchOverhead is room for subject, reply subject and headers of a message, which
+	// the server counts as its size, in bytes.
+	fetchOverhead = 4096
 )
 
 // ReadGrants visits every batch of a sale with afterSeq < seq <= throughSeq, in
@@ -219,6 +222,7 @@ func (r *reader) fetch(ctx context.Context) error {
 	}
 	fetchCtx, cancel := context.WithTimeout(ctx, readFetchWait)
 	defer cancel()
+	// Limiting the bytes is safe here, see Consumer.fetch: this consumer has no replicas.
 	fetched, err := r.consumer.Fetch(readFetchMax, jetstream.FetchContext(fetchCtx),
 		jetstream.FetchMaxBytes(max(readFetchBytes, int(r.stream.nc.MaxPayload())+fetchOverhead)))
 	if err != nil {
