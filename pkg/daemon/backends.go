@@ -20,7 +20,7 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 	if err != nil {
 		return nil, err
 	}
-	quietRedis()
+	QuietRedis()
 	client := redis.NewUniversalClient(options)
 	d.OnClose(func() { _ = client.Close() }) // nothing can be done about it, and nothing is lost
 	store := stock.New(client)
@@ -36,9 +36,9 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 	return store, nil
 }
 
-// quietRedis sends what the Redis client says by itself, a line per failed
+// QuietRedis sends what the Redis client says by itself, a line per failed
 // connection, to the log; what it means is told by whoever used the client.
-var quietRedis = sync.OnceFunc(func() { redis.SetLogger(redisLog{}) })
+var QuietRedis = sync.OnceFunc(func() { redis.SetLogger(redisLog{}) })
 
 type redisLog struct{}
 

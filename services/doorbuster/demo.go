@@ -46,8 +46,8 @@ func (c *demoCommand) Run(ctx context.Context, term terminal) (err error) {
 	}
 	logPath := filepath.Join(folder, "log.txt")
 	defer func() {
-		if err == nil {
-			err = os.RemoveAll(folder)
+		if err == nil || errors.Is(err, context.Canceled) {
+			err = errors.Join(err, os.RemoveAll(folder))
 		} else {
 			fmt.Fprintf(term.err, "the log is in %s\n", logPath)
 		}
@@ -56,9 +56,8 @@ func (c *demoCommand) Run(ctx context.Context, term terminal) (err error) {
 	if err != nil {
 		return fmt.Errorf("make the log: %w", err)
 	}
-	defer log.Close()
 	d := &demo{demoCommand: *c, term: term, folder: folder}
-	return d.run(ctx, log)
+	return errors.Join(d.run(ctx, log), log.Close())
 }
 
 // demo is one demonstration.
@@ -72,25 +71,26 @@ type demo struct {
 	api    *api
 }
 
-// say tells what happens, on a line of its own.
-func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.term.out, format+"\n", args...) }
+// sayf tells what happens, on a line of its own.
+func (d *demo) sayf(format string, args ...any) { fmt.Fprintf(d.term.out, format+"\n", args...) }
 
 func (d *demo) run(ctx context.Context, log io.Writer) error {
-	d.say("Doorbuster: %d units, %d users, and Redis loses everything in the middle of the sale.\n", d.Units, d.Users)
+	d.sayf("Doorbuster: %d units, %d users, and Redis loses everything in the middle of the sale.\n", d.Units, d.Users)
+	daemon.QuietRedis() // it may lose its connections from here on
 	var err error
-	if d.stage, err = newStage(d.Real, d.say); err != nil {
+	if d.stage, err = newStage(d.Real, d.sayf); err != nil {
 		return err
 	}
 	defer d.stage.close()
-	frame, err := d.frame(log)
-	if err != nil {
-		return err
-	}
-	defer frame.Close()
 	cfg, err := d.config()
 	if err != nil {
 		return err
 	}
+	frame, err := newFrame(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer frame.Close()
 	if d.shop, err = newInstance(ctx, frame, cfg); err != nil {
 		return err
 	}
@@ -112,12 +112,8 @@ func (d *demo) run(ctx context.Context, log io.Writer) error {
 	return errors.Join(held, <-served)
 }
 
-// frame is the daemon of the demonstration: its log goes to a file.
-func (d *demo) frame(log io.Writer) (*daemon.Daemon, error) {
-	cfg, err := d.config()
-	if err != nil {
-		return nil, err
-	}
+// newFrame is the daemon of the demonstration: its log goes to a file.
+func newFrame(cfg config.Dev, log io.Writer) (*daemon.Daemon, error) {
 	logger, err := telemetry.NewLogger(log, cfg.Log.Level, cfg.Log.Format)
 	if err != nil {
 		return nil, err
@@ -160,7 +156,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.api.open(ctx, draft); err != nil {
 		return fmt.Errorf("open the sale: %w", err)
 	}
-	d.say("Sale open at %s. The crowd builds up to %.0f grabs a second, with retries and duplicates.\n", d.api.base, 2*d.Rate)
+	d.sayf("Sale open at %s. The crowd builds up to %.0f grabs a second, with retries and duplicates.\n", d.api.base, 2*d.Rate)
 	storm, err := d.storm(ctx)
 	if err != nil {
 		return err

@@ -45,11 +45,11 @@ func (d *demo) judge(ctx context.Context, s *storm) error {
 	if err != nil {
 		return fmt.Errorf("count the orders: %w", err)
 	}
-	d.say("")
+	d.sayf("")
 	if err := s.WriteText(d.term.out); err != nil {
 		return err
 	}
-	d.say("\nRedis lost everything (%s) after %d of %d units were sold. Selling stood still for %s.\n",
+	d.sayf("\nRedis lost everything (%s) after %d of %d units were sold. Selling stood still for %s.\n",
 		d.stage.what(), s.wonBefore, d.Units, load.Short(s.stoodFor))
 	also := map[int]string{
 		1: fmt.Sprintf("stock=%d sold=%d", d.Units, orders),
@@ -61,7 +61,7 @@ func (d *demo) judge(ctx context.Context, s *storm) error {
 	if err := writeGuarantees(d.term.out, &verification, also); err != nil {
 		return err
 	}
-	d.say("")
+	d.sayf("")
 	promises := []promise{
 		{fmt.Sprintf("exactly the stock is sold: %d orders of %d units", orders, d.Units), orders == d.Units},
 		{fmt.Sprintf("one each: %d distinct users", users), users == d.Units},
@@ -87,7 +87,7 @@ func (d *demo) conclude(promises []promise) error {
 			mark = "BROKEN"
 			broken++
 		}
-		d.say("%s  %s", mark, p.text)
+		d.sayf("%s  %s", mark, p.text)
 	}
 	if broken > 0 {
 		return fmt.Errorf("%d promises were broken", broken)

@@ -22,6 +22,9 @@ type live struct {
 // quietly is how often a line is written where lines can't change.
 const quietly = 2 * time.Second
 
+// eraseLine empties the line on a terminal.
+const eraseLine = "\r\x1b[K"
+
 func newLive(w io.Writer) *live {
 	file, ok := w.(*os.File)
 	return &live{w: w, terminal: ok && isatty.IsTerminal(file.Fd()), last: time.Now()}
@@ -30,7 +33,8 @@ func newLive(w io.Writer) *live {
 // show replaces what is shown.
 func (l *live) show(text string) {
 	if l.terminal {
-		fmt.Fprint(l.w, "\r\x1b[K"+text)
+		// Without wrapping: a line that is longer than the terminal is wide is cut.
+		fmt.Fprint(l.w, eraseLine+"\x1b[?7l"+text+"\x1b[?7h")
 		return
 	}
 	l.pending = text
@@ -43,7 +47,7 @@ func (l *live) show(text string) {
 // note writes a line that stays.
 func (l *live) note(text string) {
 	if l.terminal {
-		text = "\r\x1b[K" + text
+		text = eraseLine + text
 	}
 	fmt.Fprintln(l.w, text)
 }

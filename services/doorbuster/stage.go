@@ -20,18 +20,18 @@ type stage interface {
 	close()
 }
 
-func newStage(really bool, say func(format string, args ...any)) (stage, error) {
+func newStage(really bool, sayf func(format string, args ...any)) (stage, error) {
 	if !really {
-		say("Backends, in this process: nats-server (JetStream on disk), SQLite, miniredis. Development only; see --real.")
+		sayf("Backends, in this process: nats-server (JetStream on disk), SQLite, miniredis. Development only; see --real.")
 		return &embeddedStage{}, nil
 	}
-	say("Starting a real redis-server, MariaDB and nats-server ...")
+	sayf("Starting a real redis-server, MariaDB and nats-server ...")
 	s := &realStage{}
 	if err := s.start(); err != nil {
 		s.close()
 		return nil, err
 	}
-	say("Backends: redis-server at %s, %s at %s, nats-server at %s.", s.redis.Addr(), s.mysql.Name(), s.mysql.Addr(), s.nats.Addr())
+	sayf("Backends: redis-server at %s, %s at %s, nats-server at %s.", s.redis.Addr(), s.mysql.Name(), s.mysql.Addr(), s.nats.Addr())
 	return s, nil
 }
 

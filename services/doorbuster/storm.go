@@ -25,6 +25,9 @@ type storm struct {
 // progressEvery is how often the crowd is looked at, so that the wipe comes in time.
 const progressEvery = 10 * time.Millisecond
 
+// showEvery is how often the line changes that a person looks at.
+const showEvery = 100 * time.Millisecond
+
 // storm sends the crowd, and wipes Redis when half of the stock is sold.
 func (d *demo) storm(ctx context.Context) (*storm, error) {
 	s := &storm{}
@@ -32,6 +35,7 @@ func (d *demo) storm(ctx context.Context) (*storm, error) {
 	watch := d.watch(ctx)
 	var breaking sync.WaitGroup
 	var broken error
+	var shown time.Time
 	report, err := load.Run(ctx, load.Config{
 		URL: d.api.base, SaleID: demoSale, Users: d.Users, Rate: d.Rate, Ramp: true,
 		Duplicates: 0.05, Retries: 50, Connections: 256, Timeout: 2 * time.Minute, Seed: uint64(time.Now().UnixNano()),
@@ -45,7 +49,10 @@ func (d *demo) storm(ctx context.Context) (*storm, error) {
 					s.wipeTook = time.Since(s.wipedAt)
 				})
 			}
-			screen.show(d.progress(p, watch.state()))
+			if time.Since(shown) >= showEvery || p.Decided == int64(p.Grabs) {
+				shown = time.Now()
+				screen.show(d.progress(p, watch.state()))
+			}
 		},
 	})
 	breaking.Wait()
