@@ -8,7 +8,8 @@
 -- ARGV[2] number of the last batch to take off, with all before it
 -- ARGV[3] number of the last batch that is in the stream with all before it,
 --         '' to leave that as it is (the batches were fenced out)
--- ARGV[4] '1' also forgets the process when its outbox is then empty
+-- ARGV[4] '1' also forgets the process when its outbox is then empty and
+--         nothing of it is barred: a bar must outlive its late call
 -- ARGV[5] bars every batch up to this number: a call of grab.lua that was given
 --         up and arrives later is refused. 0 bars none.
 --
@@ -22,12 +23,13 @@ while true do
   redis.call('RPOP', outbox)
 end
 local left = redis.call('LLEN', outbox)
-if left == 0 and forget == '1' then
+local known = redis.call('HGET', outboxes, process)
+local had_acked, had_barred = string.match(known or '0 0', '^(%d+) (%d+)$')
+local barred = math.max(bar, tonumber(had_barred))
+if left == 0 and forget == '1' and barred == 0 then
   redis.call('HDEL', outboxes, process)
   return left
 end
-local known = redis.call('HGET', outboxes, process)
-local had_acked, had_barred = string.match(known or '0 0', '^(%d+) (%d+)$')
-local now = math.max(tonumber(acked) or 0, tonumber(had_acked)) .. ' ' .. math.max(bar, tonumber(had_barred))
+local now = math.max(tonumber(acked) or 0, tonumber(had_acked)) .. ' ' .. barred
 if now ~= (known or '0 0') then redis.call('HSET', outboxes, process, now) end
 return left

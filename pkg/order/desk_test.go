@@ -92,7 +92,8 @@ func (d *desk) openLedger() *ledger.Ledger {
 func (d *desk) openStream() *stream.Stream {
 	d.t.Helper()
 	s := get[*stream.Stream](d.t)(stream.Open(stream.Config{
-		URL: d.nats.URL(), Logger: slog.New(slog.DiscardHandler), AckWait: 5 * time.Second,
+		FirstSeq: 1,
+		URL:      d.nats.URL(), Logger: slog.New(slog.DiscardHandler), AckWait: 5 * time.Second,
 		ReconnectWait: 10 * time.Millisecond, PingInterval: 200 * time.Millisecond, RequestTimeout: time.Second,
 	}))
 	d.t.Cleanup(s.Close)

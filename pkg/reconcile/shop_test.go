@@ -55,7 +55,7 @@ func openShop(t testing.TB, units int64, options ...harness.RedisOption) *shop {
 
 func openStream(t testing.TB, url string) *stream.Stream {
 	t.Helper()
-	str, err := stream.Open(stream.Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
+	str, err := stream.Open(stream.Config{URL: url, Logger: slog.New(slog.DiscardHandler), FirstSeq: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func (p *modelProcess) trim(through uint64) {
 func (m *model) trim(t stock.Trim) (left int64) {
 	p := m.process(t.Process)
 	p.trim(t.Through)
-	if t.Forget && len(p.outbox) == 0 {
+	if t.Forget && len(p.outbox) == 0 && max(p.barred, t.Bar) == 0 {
 		p.known, p.acked, p.barred = false, 0, 0
 		return 0
 	}

@@ -77,6 +77,13 @@ func TestTrimOfFencedBatchesDoesNotCallThemDurable(t *testing.T) {
 	s.requireFound("ann1", false)
 }
 
+func TestAProcessWithABarredBatchIsNotForgotten(t *testing.T) {
+	s := openOutbox(t)
+	s.trim(stock.Trim{Bar: 4}, 3)
+	s.trim(stock.Trim{Through: 3, Durable: true, Forget: true}, 0)
+	s.requireOutboxes("p1=3 4")
+}
+
 func TestProcessIsForgottenOnceItsOutboxIsEmpty(t *testing.T) {
 	s := openOutbox(t)
 	s.trim(stock.Trim{Through: 2, Durable: true, Forget: true}, 1)

@@ -25,6 +25,9 @@ type Config struct {
 	// Replicas is the number of servers that keep each stream and bucket, 1 to 5.
 	// Default 1. What exists is never scaled down. See Publish about 3 and 5.
 	Replicas int
+	// FirstSeq is the first sequence of GRANTS when this process makes it. Default:
+	// the time in microseconds, so that no sequence ever comes twice.
+	FirstSeq uint64
 	// AckWait is the time to settle a message of the consumer before it is
 	// delivered again, 1s to 1h. Default: what the consumer has, 30s for a new one,
 	// because only the order workers know how long they take.

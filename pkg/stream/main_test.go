@@ -30,7 +30,7 @@ func open(t testing.TB, server *harness.NATSServer, change ...func(*stream.Confi
 // openOnly does not wait for the server.
 func openOnly(t testing.TB, url string, change ...func(*stream.Config)) *stream.Stream {
 	t.Helper()
-	cfg := stream.Config{URL: url, Logger: slog.New(slog.DiscardHandler), ReconnectWait: 10 * time.Millisecond}
+	cfg := stream.Config{URL: url, Logger: slog.New(slog.DiscardHandler), ReconnectWait: 10 * time.Millisecond, FirstSeq: 1}
 	for _, f := range change {
 		f(&cfg)
 	}

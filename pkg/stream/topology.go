@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,6 +113,9 @@ func (s *Stream) streamConfigs() []jetstream.StreamConfig {
 	grants.Subjects = []string{grantsSubject(anySale), fenceSubject(anySale)}
 	// Only the leader answers questions about fences; a follower may be behind.
 	grants.AllowDirect = false
+	// A stream that is made anew counts on from where no earlier one ever was, so
+	// that no batch of an earlier one finds the sequence of its fence again.
+	grants.FirstSeq = cmp.Or(s.cfg.FirstSeq, uint64(time.Now().UnixMicro()))
 
 	dead := log
 	dead.Name = DeadStream

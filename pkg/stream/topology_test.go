@@ -214,3 +214,19 @@ func TestNewRefusesAConnectionThatKeepsMessagesForLater(t *testing.T) {
 		t.Fatal("Close closed the caller's connection")
 	}
 }
+
+func TestAStreamMadeAnewNeverGivesOutASequenceTwice(t *testing.T) {
+	server := harness.NATS(t)
+	fromClock := func(c *stream.Config) { c.FirstSeq = 0 }
+	s := open(t, server, fromClock)
+	before, err := s.BeginGeneration(t.Context(), "s", 1)
+	must(t, err)
+	js := get[jetstream.JetStream](t)(jetstream.New(server.Conn()))
+	must(t, js.DeleteStream(t.Context(), stream.GrantsStream))
+	must(t, s.EnsureTopology(t.Context()))
+	after, err := s.BeginGeneration(t.Context(), "s", 1)
+	must(t, err)
+	if after.Seq <= before.Seq {
+		t.Errorf("the fence of the new stream is %d, that of the old one was %d", after.Seq, before.Seq)
+	}
+}
