@@ -1,7 +1,8 @@
 package web
 
 // The codes of problems. Clients decide by them, so a code never changes its
-// meaning and never goes away. They are in the API documentation. Those that only
+// meaning and never goes away. They are in the API documentation. The code of a
+// grab that won nothing is its outcome, see sale.Outcome. Those that only
 // the control plane has are in pkg/admin.
 const (
 	CodeBadRequest           = "bad_request"            // the request cannot be understood
@@ -17,22 +18,9 @@ const (
 	CodeNotLoaded            = "not_loaded"             // the sale's state is being restored; try again
 	CodeInternal             = "internal"               // a fault of the service
 
-	// Grabs that won nothing, by outcome.
-	CodeSoldOut        = "sold_out"
-	CodeAlreadyGrabbed = "already_grabbed"
-	CodeLimitExceeded  = "limit_exceeded"
-	CodeNotOpen        = "not_open"
-	CodePaused         = "paused"
-	CodeEnded          = "ended"
-
 	// Changes that contradict what is stored.
-	CodeConflict               = "conflict"                 // the thing is not in a state that allows the change
-	CodeIdempotencyMismatch    = "idempotency_mismatch"     // the Idempotency-Key was used for another request
-	CodeOrderExpired           = "order_expired"            // the payment came too late
-	CodeOrderProcessing        = "order_processing"         // the order is not written yet; try again
-	CodeOrderNotCancellable    = "order_not_cancellable"    // the order is past the point of cancelling
-	CodeOrderNotPayable        = "order_not_payable"        // the order is not waiting for a payment
-	CodeOrderNotReturnable     = "order_not_returnable"     // nothing of the order can come back in its state
-	CodeReturnExceedsOrder     = "return_exceeds_order"     // more would come back than was sold
-	CodeReturnExceedsDeduction = "return_exceeds_deduction" // more would come back than was deducted
+	CodeConflict            = "conflict"              // the thing is not in a state that allows the change
+	CodeIdempotencyMismatch = "idempotency_mismatch"  // the Idempotency-Key was used for another request
+	CodeOrderProcessing     = "order_processing"      // the order is not written yet; try again
+	CodeOrderNotCancellable = "order_not_cancellable" // the order is past the point of cancelling
 )

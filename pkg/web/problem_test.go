@@ -19,9 +19,9 @@ func TestProblemOnTheWire(t *testing.T) {
 			`{"type":"about:blank","title":"Not Found","status":404,"code":"not_found","detail":"there is no such sale"}`},
 		{InvalidField("items.quantity", `must be 1, not "<0>"`),
 			`{"type":"about:blank","title":"Bad Request","status":400,"code":"invalid_field","detail":"must be 1, not \"\u003c0\u003e\"","field":"items.quantity"}`},
-		{Conflict(CodeSoldOut, "").With("outcome", "sold_out").With("remaining", 0).With("big", int64(1)<<40).With("live", true),
+		{Conflict(CodeConflict, "").With("outcome", "sold_out").With("remaining", 0).With("big", int64(1)<<40).With("live", true),
 			`{"type":"about:blank","title":"Conflict","status":409,"code":"sold_out","outcome":"sold_out","remaining":0,"big":1099511627776,"live":true}`},
-		{Conflict(CodeLimitExceeded, "").With("limit", map[string]int{"max": 2}).With("limit", []string{"user"}),
+		{Conflict(CodeConflict, "").With("limit", map[string]int{"max": 2}).With("limit", []string{"user"}),
 			`{"type":"about:blank","title":"Conflict","status":409,"code":"limit_exceeded","limit":["user"]}`},
 		{BadRequest("sale ünknown\n").With("broken", func() {}),
 			`{"type":"about:blank","title":"Bad Request","status":400,"code":"bad_request","detail":"sale ünknown\n","broken":null}`},
@@ -43,7 +43,7 @@ func TestFailSetsTheHeaders(t *testing.T) {
 		{Unavailable(CodeUnavailable, "", 1001*time.Millisecond), "2", ""},
 		{NewProblem(http.StatusTooManyRequests, CodeRateLimited, "").WithRetryAfter(-time.Second), "1", ""},
 		{Unauthorized(""), "", `Bearer realm="doorbuster"`},
-		{Conflict(CodePaused, ""), "", ""},
+		{Conflict(CodeConflict, ""), "", ""},
 	} {
 		w := httptest.NewRecorder()
 		Fail(w, r, test.problem)
@@ -73,8 +73,8 @@ func TestOneProblemAnswersManyRequests(t *testing.T) {
 func TestFailureTellsProblemsFromFaults(t *testing.T) {
 	r := newRequest(t, http.MethodGet, "/", "")
 	w := httptest.NewRecorder()
-	Failure(w, r, fmt.Errorf("cancel order: %w", Conflict(CodeOrderExpired, "")))
-	if body := problemOf(t, w); w.Code != http.StatusConflict || body["code"] != CodeOrderExpired {
+	Failure(w, r, fmt.Errorf("cancel order: %w", Conflict(CodeOrderNotCancellable, "")))
+	if body := problemOf(t, w); w.Code != http.StatusConflict || body["code"] != CodeOrderNotCancellable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = httptest.NewRecorder()
@@ -89,8 +89,8 @@ func TestFailureTellsProblemsFromFaults(t *testing.T) {
 }
 
 func TestProblemIsAnError(t *testing.T) {
-	var err error = Conflict(CodeEnded, "the sale is over")
-	if err.Error() != "ended: the sale is over" || (&Problem{Code: CodeEnded}).Error() != "ended" {
+	var err error = Conflict(CodeNotLoaded, "the sale is over")
+	if err.Error() != "not_loaded: the sale is over" || (&Problem{Code: CodeNotLoaded}).Error() != "not_loaded" {
 		t.Error(err)
 	}
 }
@@ -110,7 +110,7 @@ func TestWriteAnswersWithJSON(t *testing.T) {
 
 func BenchmarkFail(b *testing.B) {
 	r := newRequest(b, http.MethodPost, "/", "")
-	problem := Conflict(CodeSoldOut, "every unit is taken").With("outcome", "sold_out")
+	problem := Conflict(CodeConflict, "every unit is taken").With("outcome", "sold_out")
 	w := discard{header: http.Header{}}
 	b.ReportAllocs()
 	for b.Loop() {
