@@ -19,7 +19,8 @@ type Status struct {
 	Replicas int       // servers that keep the stream
 
 	// Of the consumer; all zero when it does not exist.
-	Pending     uint64 // messages not delivered yet
+	Pending     uint64 // messages not delivered yet; what was just published may be missing
+	AckFloor    uint64 // everything up to this sequence is settled
 	AckPending  int    // delivered and not settled; those that wait out a Retry count
 	Redelivered int    // those of AckPending that were delivered more than once
 }
@@ -53,6 +54,7 @@ func (s *Stream) Info(ctx context.Context) (Status, error) {
 	}
 	orders := consumer.CachedInfo()
 	status.Pending = orders.NumPending
+	status.AckFloor = orders.AckFloor.Stream
 	status.AckPending = orders.NumAckPending
 	status.Redelivered = orders.NumRedelivered
 	return status, nil

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +23,12 @@ func TestTheTopologyIsMadeOnceAndStays(t *testing.T) {
 	for range 3 {
 		must(t, s.EnsureTopology(t.Context()))
 	}
-	status := get[stream.Status](t)(s.Info(t.Context()))
-	if status.StreamID != id || status.Messages != 2 || status.FirstSeq != 1 || status.LastSeq != 2 || status.Pending != 2 ||
+	var status stream.Status
+	harness.Eventually(t, wait, "the consumer counts both messages", func() (bool, string) {
+		status = get[stream.Status](t)(s.Info(t.Context()))
+		return status.Pending == 2, fmt.Sprintf("%+v", status)
+	})
+	if status.StreamID != id || status.Messages != 2 || status.FirstSeq != 1 || status.LastSeq != 2 ||
 		status.Bytes == 0 || status.LastTime.IsZero() || status.Replicas != 1 {
 		t.Fatalf("the status is %+v", status)
 	}
