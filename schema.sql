@@ -108,11 +108,14 @@ CREATE TABLE IF NOT EXISTS givebacks (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- Which messages of the stream are written: first_seq to last_seq, both inclusive. stream_id is the
--- stream's creation time, so that a new stream never inherits an old one's progress.
+-- stream's creation time, so that a new stream never inherits an old one's progress. last_at is the
+-- stream's own time of the message last_seq, in Unix ns: a stream that was restored from an older copy
+-- keeps its creation time and gives the same sequences to other messages, of another time.
 CREATE TABLE IF NOT EXISTS progress (
   stream_id BIGINT NOT NULL,
   first_seq BIGINT NOT NULL,
   last_seq  BIGINT NOT NULL,
+  last_at   BIGINT NOT NULL,
   PRIMARY KEY (stream_id, first_seq),
   CONSTRAINT progress_in_order CHECK (first_seq <= last_seq)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;

@@ -145,6 +145,7 @@ type progressRow struct {
 	StreamID int64 `gorm:"column:stream_id;type:bigint;primaryKey;autoIncrement:false"`
 	FirstSeq int64 `gorm:"column:first_seq;type:bigint;primaryKey;autoIncrement:false"`
 	LastSeq  int64 `gorm:"column:last_seq;type:bigint;not null"`
+	LastAt   int64 `gorm:"column:last_at;type:bigint;not null"`
 }
 
 func (progressRow) TableName() string { return "progress" }

@@ -12,7 +12,13 @@ import (
 )
 
 // Range is the stream sequences First to Last, both inclusive.
-type Range struct{ First, Last uint64 }
+type Range struct {
+	First, Last uint64
+	// LastAt is the stream's time of the message Last, in Unix ns. It tells that
+	// message from another one that a stream, restored from an older copy, gave
+	// the same sequence to.
+	LastAt int64
+}
 
 // mergeRanges unites ranges that overlap or touch, and sorts them.
 func mergeRanges(ranges []Range) []Range {
@@ -21,7 +27,9 @@ func mergeRanges(ranges []Range) []Range {
 	var merged []Range
 	for _, r := range sorted {
 		if n := len(merged); n > 0 && (r.First <= merged[n-1].Last || r.First-1 == merged[n-1].Last) {
-			merged[n-1].Last = max(merged[n-1].Last, r.Last)
+			if r.Last > merged[n-1].Last {
+				merged[n-1].Last, merged[n-1].LastAt = r.Last, r.LastAt
+			}
 			continue
 		}
 		merged = append(merged, r)
@@ -30,14 +38,25 @@ func mergeRanges(ranges []Range) []Range {
 }
 
 // floorOf is the last sequence of the written messages that follow each other
-// from firstSeq on; firstSeq-1 when the first is not written.
-func floorOf(ranges []Range, firstSeq uint64) uint64 {
+// from firstSeq on, and its LastAt; firstSeq-1 and 0 when the first is not written.
+func floorOf(ranges []Range, firstSeq uint64) (seq uint64, at int64) {
 	for _, r := range mergeRanges(ranges) {
 		if r.First <= firstSeq && firstSeq <= r.Last {
-			return r.Last
+			return r.Last, r.LastAt
 		}
 	}
-	return max(firstSeq, 1) - 1
+	return max(firstSeq, 1) - 1, 0
+}
+
+// stillTrue drops the stored ranges that a written message gives the lie: it has
+// a sequence of theirs, and yet it is younger than their end. They were written
+// before the stream was restored from an older copy.
+func stillTrue(stored, done []Range) []Range {
+	return slices.DeleteFunc(slices.Clone(stored), func(s Range) bool {
+		return slices.ContainsFunc(done, func(d Range) bool {
+			return s.First <= d.Last && d.Last <= s.Last && d.LastAt > s.LastAt
+		})
+	})
 }
 
 // extendProgress adds ranges to what is written. The rows stay few: ranges that
@@ -55,7 +74,7 @@ func extendProgress(tx *gorm.DB, streamID int64, done []Range) error {
 	if err != nil {
 		return err
 	}
-	after := mergeRanges(append(slices.Clone(before), done...))
+	after := mergeRanges(append(stillTrue(before, done), done...))
 	if err := replaceProgress(tx, streamID, before, after); err != nil {
 		return fmt.Errorf("write progress: %w", err)
 	}
@@ -65,20 +84,20 @@ func extendProgress(tx *gorm.DB, streamID int64, done []Range) error {
 // replaceProgress writes what differs. A row that another transaction has
 // inserted meanwhile makes a duplicate key, and the transaction begins again.
 func replaceProgress(tx *gorm.DB, streamID int64, before, after []Range) error {
-	last := make(map[uint64]uint64, len(after))
+	wanted := make(map[uint64]Range, len(after))
 	for _, r := range after {
-		last[r.First] = r.Last
+		wanted[r.First] = r
 	}
 	stored := make(map[uint64]bool, len(before))
 	for _, r := range before {
 		stored[r.First] = true
 		row := tx.Model(&progressRow{}).Where("stream_id = ? AND first_seq = ?", streamID, int64(r.First))
 		var err error
-		switch end, kept := last[r.First]; {
+		switch want, kept := wanted[r.First]; {
 		case !kept:
 			err = row.Delete(&progressRow{}).Error
-		case end != r.Last:
-			err = row.UpdateColumn("last_seq", int64(end)).Error
+		case want != r:
+			err = row.UpdateColumns(map[string]any{"last_seq": int64(want.Last), "last_at": want.LastAt}).Error
 		}
 		if err != nil {
 			return err
@@ -88,7 +107,8 @@ func replaceProgress(tx *gorm.DB, streamID int64, before, after []Range) error {
 		if stored[r.First] {
 			continue
 		}
-		if err := tx.Create(&progressRow{StreamID: streamID, FirstSeq: int64(r.First), LastSeq: int64(r.Last)}).Error; err != nil {
+		row := progressRow{StreamID: streamID, FirstSeq: int64(r.First), LastSeq: int64(r.Last), LastAt: r.LastAt}
+		if err := tx.Create(&row).Error; err != nil {
 			return err
 		}
 	}
@@ -102,7 +122,7 @@ func progressOf(tx *gorm.DB, streamID int64) ([]Range, error) {
 	}
 	ranges := make([]Range, len(rows))
 	for i, r := range rows {
-		ranges[i] = Range{First: uint64(r.FirstSeq), Last: uint64(r.LastSeq)}
+		ranges[i] = Range{First: uint64(r.FirstSeq), Last: uint64(r.LastSeq), LastAt: r.LastAt}
 	}
 	return ranges, nil
 }

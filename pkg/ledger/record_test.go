@@ -192,6 +192,51 @@ func TestProgressGrowsTogetherInAnyOrder(t *testing.T) {
 	})
 }
 
+func TestProgressKeepsTheTimeOfItsLastMessage(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		mark := func(first, last uint64, at int64) {
+			t.Helper()
+			record(t, d, ledger.Batch{StreamID: stream, Done: []ledger.Range{{First: first, Last: last, LastAt: at}}})
+		}
+		floor := func(firstSeq uint64, want uint64, wantAt int64) {
+			t.Helper()
+			must(t, d.ReadSnapshot(t.Context(), "s", stream, firstSeq, func(s *ledger.Snapshot) error {
+				equal(t, "floor", s.Floor(), want)
+				equal(t, "time of the floor", s.FloorAt(), wantAt)
+				return nil
+			}))
+		}
+		floor(1, 0, 0)
+		mark(1, 3, 30)
+		mark(6, 6, 60)
+		floor(1, 3, 30)
+		floor(5, 4, 0)
+		mark(4, 5, 50)
+		floor(1, 6, 60)
+		mark(2, 2, 20) // comes again
+		floor(1, 6, 60)
+	})
+}
+
+func TestProgressEndsWhereAnOlderCopyOfTheStreamGoesOnOtherwise(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		mark := func(first, last uint64, at int64) {
+			t.Helper()
+			record(t, d, ledger.Batch{StreamID: stream, Done: []ledger.Range{{First: first, Last: last, LastAt: at}}})
+		}
+		mark(1, 9, 90)
+		mark(12, 12, 120)
+		mark(7, 7, 700) // after a restore to 6
+		got, err := d.Progress(t.Context(), stream)
+		must(t, err)
+		if want := []ledger.Range{{First: 7, Last: 7, LastAt: 700}, {First: 12, Last: 12, LastAt: 120}}; !slices.Equal(got, want) {
+			t.Fatalf("progress %v, want %v", got, want)
+		}
+	})
+}
+
 func TestManyGrantsOfManySalesInOneTransaction(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
 		var grants []sale.Grant

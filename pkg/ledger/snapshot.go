@@ -19,6 +19,7 @@ type Snapshot struct {
 	items      []itemRow
 	generation int64
 	floor      uint64
+	floorAt    int64
 }
 
 // ReadSnapshot calls read with a snapshot of the sale. firstSeq is the first
@@ -56,7 +57,7 @@ func newSnapshot(tx *gorm.DB, saleID string, streamID int64, firstSeq uint64) (*
 	if err != nil {
 		return nil, err
 	}
-	s.floor = floorOf(done, firstSeq)
+	s.floor, s.floorAt = floorOf(done, firstSeq)
 	return s, nil
 }
 
@@ -72,6 +73,11 @@ func (s *Snapshot) Generation() int64 { return s.generation }
 // Floor is a sequence up to which, from the stream's first on, every message is
 // written. The ledger may hold later ones, too.
 func (s *Snapshot) Floor() uint64 { return s.floor }
+
+// FloorAt is the stream's time of the message Floor, in Unix ns; 0 when nothing is
+// written from the stream's first on. A stream whose message there is of another
+// time, or that has none, is not the one that was written.
+func (s *Snapshot) FloorAt() int64 { return s.floorAt }
 
 // Orders visits every order of the sale, in any state.
 func (s *Snapshot) Orders(visit func(*sale.Order) error) error {

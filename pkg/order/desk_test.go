@@ -179,7 +179,7 @@ func (d *desk) awaitProgress(through uint64) {
 	id := get[int64](d.t)(d.stream.StreamID(d.t.Context()))
 	harness.Eventually(d.t, wait, "the stream is written", func() (bool, string) {
 		done, err := d.ledger.Progress(d.t.Context(), id)
-		return err == nil && len(done) == 1 && done[0] == ledger.Range{First: 1, Last: through}, fmt.Sprint(done, err, ", want 1 to ", through)
+		return err == nil && len(done) == 1 && done[0].First == 1 && done[0].Last == through, fmt.Sprint(done, err, ", want 1 to ", through)
 	})
 }
 

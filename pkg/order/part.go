@@ -44,7 +44,7 @@ func (p part) batch() ledger.Batch {
 			b.Messages = append(b.Messages, ledger.Message{Seq: d.Seq, SaleID: d.SaleID, Batch: batch})
 		}
 		if s.whole {
-			b.Done = append(b.Done, ledger.Range{First: d.Seq, Last: d.Seq})
+			b.Done = append(b.Done, ledger.Range{First: d.Seq, Last: d.Seq, LastAt: d.Timestamp.UnixNano()})
 		}
 	}
 	return b
