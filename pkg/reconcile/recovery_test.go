@@ -46,6 +46,35 @@ func TestOnlyApprovedAndPausedSalesAreLoaded(t *testing.T) {
 	}
 }
 
+// forgetful fails to tell the last fence once.
+type forgetful struct {
+	*stream.Stream
+	failed bool
+}
+
+func (f *forgetful) LastFence(ctx context.Context, saleID string) (stream.Fence, error) {
+	if !f.failed {
+		f.failed = true
+		return stream.Fence{}, stream.ErrNotConnected
+	}
+	return f.Stream.LastFence(ctx, saleID)
+}
+
+func TestAProbeThatFailsOnceDoesNotRebuildAHealthySale(t *testing.T) {
+	s := openShop(t, 3)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.grabs(0, 1)
+	s.rec.stream = &forgetful{Stream: s.stream}
+	if report := s.reconcile(ResultHealthy, ReasonAudit); report.Attempts != 0 || !report.Found.Loaded {
+		t.Errorf("report %+v, want the sale found loaded and no attempt", report)
+	}
+	if gen := s.state().Generation; gen != 1 {
+		t.Errorf("generation %d after a run with nothing to do, want 1", gen)
+	}
+	s.sellOut(1, 2)
+	s.requireSound()
+}
+
 // Of seven grants three are in the ledger, two only in the stream, two only on the
 // outbox: a loss of all of Redis costs the last two, which nobody was told of.
 func TestFlushedRedisGetsBackEveryDurableGrant(t *testing.T) {
@@ -277,14 +306,20 @@ func TestRedisThatMovesBeforeTheSwitchBeginsANewAttempt(t *testing.T) {
 	s.requireSound()
 }
 
-func TestRedisThatStaysAwayFailsAfterBoundedAttempts(t *testing.T) {
+func TestRedisThatStaysAwayFailsAfterBoundedProbes(t *testing.T) {
 	s := openShop(t, 5)
 	s.reconcile(ResultRestored, stock.ReasonNoState)
 	s.grabs(0, 2)
 	s.redis.Kill()
 	report, err := s.rec.Reconcile(t.Context(), s.id, stock.ReasonNewServer)
-	if err == nil || report.Result != ResultFailed || report.Attempts != 3 {
-		t.Errorf("ended %s after %d attempts with %v, want failed after 3", report.Result, report.Attempts, err)
+	probes := 0
+	for _, step := range report.Steps {
+		if step.Step == StepProbe {
+			probes++
+		}
+	}
+	if err == nil || report.Result != ResultFailed || report.Attempts != 0 || probes != 3 {
+		t.Errorf("ended %s after %d probes and %d attempts with %v, want failed after 3 and 0", report.Result, probes, report.Attempts, err)
 	}
 	s.redis.Start()
 	s.reconcile(ResultRestored, stock.ReasonNewServer)

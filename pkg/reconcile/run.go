@@ -97,6 +97,7 @@ func (x *run) acquire(ctx context.Context) (*stream.Lease, error) {
 // place, and grants may have been made under it.
 func (x *run) rebuildUntilCurrent(ctx context.Context) error {
 	var failure error
+	failedProbes := 0
 	for x.report.Attempts < x.cfg.MaxAttempts {
 		var found Found
 		err := x.timed(ctx, StepProbe, func(ctx context.Context) (err error) {
@@ -106,17 +107,18 @@ func (x *run) rebuildUntilCurrent(ctx context.Context) error {
 		if x.report.Attempts == 0 {
 			x.report.Found = found
 		}
-		// A later reconciler that was first has done what we were asked for.
-		var older *stock.OlderGeneration
-		overtaken := errors.As(failure, &older)
 		if err != nil {
-			x.report.Attempts++
-			failure = err
-			if !backoff.Pause(ctx, backoff.Delay(x.report.Attempts, retryBase, retryMax)) {
-				return failure
+			// It changed nothing, so it is no attempt: a sale that turns out to be
+			// healthy is still to be left alone.
+			failedProbes++
+			if failedProbes == x.cfg.MaxAttempts || !backoff.Pause(ctx, backoff.Delay(failedProbes, retryBase, retryMax)) {
+				return errors.Join(failure, err)
 			}
 			continue
 		}
+		// A later reconciler that was first has done what we were asked for.
+		var older *stock.OlderGeneration
+		overtaken := errors.As(failure, &older)
 		if found.Loaded && (overtaken || x.report.Attempts == 0 && !x.forced) {
 			x.report.Result = ResultHealthy
 			x.report.Generation, x.report.Fence = found.LastGeneration, found.LastFence
