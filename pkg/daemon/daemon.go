@@ -5,6 +5,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -90,7 +91,13 @@ func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 	group, serving := errgroup.WithContext(ctx)
 	played, playing := errgroup.WithContext(playing)
 	for _, role := range roles {
-		played.Go(func() error { return role.Run(playing) })
+		played.Go(func() error {
+			err := role.Run(playing)
+			if err == nil && playing.Err() == nil {
+				err = errors.New("a role ended by itself")
+			}
+			return err
+		})
 	}
 	group.Go(func() error {
 		// When a role ends, so does the process.

@@ -29,6 +29,11 @@ type batcher struct {
 	asking     atomic.Bool   // a request for a reconcile is under way
 	asked      atomic.Int64  // Unix ns of the last one
 	ready      chan struct{} // a publication ended: look at the outbox again
+	trimAt     time.Time     // when the outbox is to be trimmed; zero when it needs none
+	// retired asks run to end; gone is closed when it has, with its publications.
+	retired      chan struct{}
+	gone         chan struct{}
+	publications sync.WaitGroup
 }
 
 func (e *Engine) newBatcher(saleID string) *batcher {
@@ -37,57 +42,8 @@ func (e *Engine) newBatcher(saleID string) *batcher {
 		waiting: make(chan *ticket, e.cfg.QueueMax),
 		slots:   make(chan struct{}, e.cfg.UnackedBatches),
 		ready:   make(chan struct{}, 1),
+		retired: make(chan struct{}), gone: make(chan struct{}),
 	}
-}
-
-// numbers counts the batches of one batcher and knows which are settled.
-type numbers struct {
-	mu      sync.Mutex
-	last    uint64
-	open    map[uint64]bool // given out and not settled
-	trimmed uint64
-}
-
-func (n *numbers) next() (number, acked uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	acked = n.ackedLocked() // before the new number, which is open
-	n.last++
-	if n.open == nil {
-		n.open = make(map[uint64]bool)
-	}
-	n.open[n.last] = true
-	return n.last, acked
-}
-
-func (n *numbers) settle(number uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.open, number)
-}
-
-// ackedLocked is the last number that is settled with all before it.
-func (n *numbers) ackedLocked() uint64 {
-	acked := n.last
-	for number := range n.open {
-		acked = min(acked, number-1)
-	}
-	return acked
-}
-
-// untrimmed returns the last settled number when the outbox may hold batches
-// up to it.
-func (n *numbers) untrimmed() (uint64, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	acked := n.ackedLocked()
-	return acked, acked > n.trimmed
-}
-
-func (n *numbers) trim(through uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.trimmed = max(n.trimmed, through)
 }
 
 // queue takes a ticket in, or says why not.
@@ -110,8 +66,11 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 	}
 }
 
-// run sells until ctx ends, then answers whoever still waits.
+// run sells until ctx ends or the batcher is retired, then answers whoever still
+// waits.
 func (b *batcher) run(ctx context.Context) {
+	defer close(b.gone)
+	defer b.publications.Wait()
 	defer b.refuseWaiting(stopping)
 	for {
 		select {
@@ -145,10 +104,7 @@ func (b *batcher) refuseWaiting(why string) {
 // when ctx ends.
 func (b *batcher) collect(ctx context.Context) []*ticket {
 	for {
-		var idle <-chan time.Time
-		if _, ok := b.ledger.untrimmed(); ok {
-			idle = time.After(trimDelay)
-		}
+		idle := b.trimWhenDue(ctx)
 		select {
 		case t := <-b.waiting:
 			if tickets := b.drain(t); len(tickets) > 0 {
@@ -156,7 +112,8 @@ func (b *batcher) collect(ctx context.Context) []*ticket {
 			}
 		case <-b.ready:
 		case <-idle:
-			b.trim(ctx)
+		case <-b.retired:
+			return nil
 		case <-ctx.Done():
 			return nil
 		}
@@ -167,15 +124,16 @@ func (b *batcher) collect(ctx context.Context) []*ticket {
 func (b *batcher) drain(first *ticket) []*ticket {
 	tickets := make([]*ticket, 0, min(len(b.waiting)+1, b.engine.cfg.BatchMax))
 	size := 0
+	longest := b.longestRecord()
 	take := func(t *ticket) {
 		b.engine.observe.Queue(-1)
 		if t.ctx.Err() == nil {
 			tickets = append(tickets, t)
-			size += len(t.record)
+			size += max(len(t.record), longest)
 		}
 	}
 	take(first)
-	for len(tickets) < b.engine.cfg.BatchMax && size < batchBytes {
+	for len(tickets) < b.engine.cfg.BatchMax && size+longest <= batchBytes {
 		select {
 		case t := <-b.waiting:
 			take(t)
@@ -184,6 +142,21 @@ func (b *batcher) drain(first *ticket) []*ticket {
 		}
 	}
 	return tickets
+}
+
+// longestRecord bounds the record of any grant of the sale. A replay publishes the
+// record of the grant that was made, whatever its repetition asks for.
+func (b *batcher) longestRecord() int {
+	const head, line = 32 + sale.MaxOrderIDLen + sale.MaxUserLen + sale.MaxKeyLen + sale.MaxIPLen, 20
+	s, ok := b.engine.catalogue.get(b.saleID)
+	if !ok {
+		return head
+	}
+	sku := 0
+	for i := range s.Items {
+		sku = max(sku, len(s.Items[i].SKU))
+	}
+	return head + min(len(s.Items), sale.MaxLines)*(sku+line)
 }
 
 // decide asks Redis about a batch and answers what needs no stream. It reports
@@ -216,7 +189,7 @@ func (b *batcher) decide(ctx context.Context, tickets []*ticket) (published bool
 		return false
 	}
 	b.ledger.trim(acked) // it rode on this call
-	b.engine.work.Go(func() { b.publish(ctx, d, winners) })
+	b.publications.Go(func() { b.publish(ctx, d, winners) })
 	return true
 }
 
@@ -249,7 +222,7 @@ func (b *batcher) failed(ctx context.Context, number uint64, tickets []*ticket, 
 // neverSent reports whether Redis can't have seen the call.
 func neverSent(err error) bool {
 	var op *net.OpError
-	return errors.Is(err, redis.ErrPoolTimeout) || (errors.As(err, &op) && op.Op == "dial")
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, stock.ErrBatch) || (errors.As(err, &op) && op.Op == "dial")
 }
 
 // answer replies to everyone whose answer needs no stream and returns the
@@ -284,6 +257,24 @@ func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
 		}
 	}
 	return winners
+}
+
+// trimWhenDue trims the outbox once it has waited long enough for a winning call
+// to do it, and returns when to look again; nil when there is nothing to trim.
+func (b *batcher) trimWhenDue(ctx context.Context) <-chan time.Time {
+	if _, ok := b.ledger.untrimmed(); !ok {
+		b.trimAt = time.Time{}
+		return nil
+	}
+	now := time.Now()
+	if b.trimAt.IsZero() {
+		b.trimAt = now.Add(trimDelay)
+	}
+	if !now.Before(b.trimAt) {
+		b.trim(ctx)
+		b.trimAt = now.Add(trimDelay)
+	}
+	return time.After(b.trimAt.Sub(now))
 }
 
 // trim takes settled batches off the outbox when no call comes along to do it.

@@ -27,12 +27,14 @@ import (
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
 )
 
 // Stock is what an engine needs of Redis.
 type Stock interface {
 	Grab(ctx context.Context, b stock.Batch) (stock.Decision, error)
 	State(ctx context.Context, saleID string, skus []string) (stock.State, error)
+	Find(ctx context.Context, saleID, orderID string) (f stock.Found, ok bool, err error)
 	Owners(ctx context.Context, saleID string, limit int64, visit func(orderID string)) (bool, error)
 	Outbox(ctx context.Context, saleID, process string, limit int64) ([][]byte, error)
 	Trim(ctx context.Context, t stock.Trim) (int64, error)
@@ -65,8 +67,9 @@ type Config struct {
 }
 
 const (
-	// batchBytes bounds the records of one batch; a stream message may hold 1 MiB.
-	batchBytes = 512 << 10
+	// batchBytes bounds the records of one batch, see drain. pkg/stream demands that
+	// a message may be that large.
+	batchBytes = stream.MinPayload - 1<<10
 	// trimDelay is how long an idle batcher waits before it trims its outbox;
 	// a busy one trims with its next call.
 	trimDelay = 50 * time.Millisecond
@@ -75,8 +78,9 @@ const (
 	leaseTimeout = 2 * time.Second
 	// askEvery is how often a sale asks for a reconcile while it is not loaded.
 	askEvery = time.Second
-	// askTimeout bounds one such request; a large sale takes a while.
-	askTimeout = 30 * time.Second
+	// askTimeout bounds one such request. A large sale takes longer; asking again
+	// does no harm.
+	askTimeout = 5 * time.Second
 	// outboxPage is how many batches a recovery reads at a time.
 	outboxPage = 64
 	// retryBase and retryMax bound the growing delay between publish attempts
@@ -134,7 +138,6 @@ type Engine struct {
 	batchers map[string]*batcher
 	running  context.Context // nil until Run; batchers live in it
 	stopped  bool
-	over     chan struct{} // closed when all work has ended
 	work     sync.WaitGroup
 }
 
@@ -152,7 +155,7 @@ func New(cfg Config, st Stock, str Stream, observe Observer, log *slog.Logger) (
 	}
 	return &Engine{
 		cfg: cfg, stock: st, stream: str, observe: observe, log: log, now: time.Now,
-		batchers: make(map[string]*batcher), over: make(chan struct{}),
+		batchers: make(map[string]*batcher),
 	}, nil
 }
 
@@ -208,12 +211,37 @@ func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
 	}
 	at := e.now()
 	if refusal, open := closed(s, at); !open {
-		return e.done(refusal), nil
+		return e.done(e.afterClosing(ctx, s.ID, r, refusal)), nil
 	}
 	return e.submit(ctx, s, sale.Grant{
 		Kind: sale.GrantGrab, OrderID: sale.OrderID(s.ID, r.User, r.Key), User: r.User, Key: r.Key, IP: r.IP,
 		At: at, ExpiresAt: at.Add(time.Duration(s.PaymentWindow)), Lines: lines,
 	})
+}
+
+// afterClosing answers a key that won before the sale was paused or ended with
+// its order; everybody else with the refusal.
+func (e *Engine) afterClosing(ctx context.Context, saleID string, r Request, refusal Answer) Answer {
+	if r.Key == "" || refusal.Outcome == sale.NotOpen {
+		return refusal
+	}
+	found, ok, err := e.stock.Find(ctx, saleID, sale.OrderID(saleID, r.User, r.Key))
+	if _, notLoaded := errors.AsType[*stock.NotLoaded](err); notLoaded || (err == nil && !ok) {
+		return refusal
+	}
+	if err != nil {
+		e.log.Warn("grant of a closed sale not looked up", "sale", saleID, "error", err)
+		return unavailable("the stock store can't be reached")
+	}
+	g, _, err := sale.DecodeGrant(found.Record)
+	if err != nil {
+		e.log.Error("stored grant can't be read", "sale", saleID, "error", err)
+		return unavailable("the stored grant can't be read")
+	}
+	if !found.Durable {
+		return granted(sale.Pending, &g, true)
+	}
+	return granted(sale.Won, &g, true)
 }
 
 // Adjustment takes units away from an item for good.
@@ -257,8 +285,8 @@ func (e *Engine) submit(ctx context.Context, s *sale.Sale, g sale.Grant) (Answer
 		return e.done(a), nil
 	case <-ctx.Done():
 		return Answer{}, fmt.Errorf("grab of sale %s: %w", s.ID, ctx.Err())
-	case <-e.over:
-		// Queued too late for its batcher; or answered by its last batch.
+	case <-b.gone:
+		// Queued too late for its batcher, or answered by its last batch.
 		t.reply(unavailable(stopping))
 		return e.done(<-t.answer), nil
 	}

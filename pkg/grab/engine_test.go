@@ -254,3 +254,81 @@ func TestAdjustmentsTakeWhatIsLeft(t *testing.T) {
 		t.Errorf("in the stream: %+v", g)
 	}
 }
+
+func TestAWinnerWhoAsksAgainAfterTheEndHearsOfTheOrder(t *testing.T) {
+	s := openShop(t, 10, 1)
+	first := s.grab(t, "u", "k")
+	for i, change := range []func(*sale.Sale){
+		func(over *sale.Sale) { over.EndsAt = time.Now().Add(-time.Minute) },
+		func(paused *sale.Sale) { paused.Status = sale.StatusPaused },
+	} {
+		closed := *s.sale
+		closed.Revision += int64(i) + 1
+		change(&closed)
+		s.engine.Put(&closed)
+		again := s.grab(t, "u", "k")
+		if !again.Replayed || again.OrderID != first.OrderID || (again.Outcome != sale.Won && again.Outcome != sale.Pending) {
+			t.Errorf("the winner heard %+v, want the order %s", again, first.OrderID)
+		}
+		if a := s.grab(t, "v", "k"); a.Outcome != sale.Ended && a.Outcome != sale.Paused {
+			t.Errorf("somebody else heard %+v", a)
+		}
+	}
+}
+
+func TestTheOutboxIsTrimmedWhileOthersAreRefused(t *testing.T) {
+	s := openShop(t, 10, 1)
+	first := s.grab(t, "u", "k")
+	harness.Eventually(t, 5*time.Second, "the win is known to be durable", func() (bool, string) {
+		if a := s.grab(t, "u", "other"); a.Outcome != sale.AlreadyGrabbed {
+			t.Fatalf("got %+v, want a refusal that Redis decides", a)
+		}
+		found, ok, err := s.store.Find(t.Context(), s.sale.ID, first.OrderID)
+		return err == nil && ok && found.Durable, ""
+	})
+}
+
+func TestRepetitionsOfLongGrabsFitIntoAMessage(t *testing.T) {
+	s := openShop(t, sale.MaxStock, 0)
+	wide := *s.sale
+	wide.Revision++
+	wide.Items = nil
+	stocked := map[string]int64{}
+	var lines []sale.Line
+	for i := range sale.MaxLines {
+		sku := fmt.Sprintf("%s-%02d", strings.Repeat("long", 15), i)
+		wide.Items = append(wide.Items, sale.Item{SKU: sku, Stock: sale.MaxStock})
+		lines = append(lines, sale.Line{SKU: sku, Quantity: 1})
+		stocked[sku] = sale.MaxStock
+	}
+	s.engine.Put(&wide)
+	s.load(t, stocked)
+	for _, asked := range [][]sale.Line{lines, lines[:1]} { // the second time the keys come with short bodies
+		var wg sync.WaitGroup
+		for i := range 600 {
+			wg.Go(func() {
+				a, err := s.engine.Grab(t.Context(), grab.Request{SaleID: wide.ID, User: "u", Key: itoa(i), Lines: asked})
+				if err != nil || a.Outcome != sale.Won || len(a.Lines) != len(lines) {
+					t.Errorf("grab %d: %s with %d lines, %v", i, a.Outcome, len(a.Lines), err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	s.requireSettled(t, 600)
+}
+
+func TestASaleThatIsGoneIsLetGoOf(t *testing.T) {
+	s := openShop(t, 10, 1)
+	s.grab(t, "u", "k")
+	s.requireSettled(t, 1)
+	s.engine.Forget(s.sale.ID)
+	harness.Eventually(t, 10*time.Second, "its batcher has ended", func() (bool, string) {
+		n := s.engine.Selling()
+		return n == 0, itoa(n)
+	})
+	s.engine.Put(s.sale)
+	if a := s.grab(t, "v", "k"); a.Outcome != sale.Won {
+		t.Errorf("after it came back: %+v, want won", a)
+	}
+}

@@ -38,6 +38,7 @@ func (b *batcher) publish(ctx context.Context, d stock.Decision, winners []winne
 	switch {
 	case err == nil:
 		b.engine.observe.Published(time.Since(start))
+		b.ledger.inStream(d.Head.Number, d.Head.Generation)
 		answerAll(winners, func(a Answer) Answer { return a })
 	case errors.Is(err, stream.ErrFenced):
 		b.fenced(ctx, d.Head, winners, ambiguous)
@@ -46,7 +47,6 @@ func (b *batcher) publish(ctx context.Context, d stock.Decision, winners []winne
 		answerAll(winners, func(a Answer) Answer { a.Outcome = sale.Pending; return a })
 		return
 	}
-	b.ledger.settle(d.Head.Number)
 	b.wake()
 }
 
@@ -77,9 +77,10 @@ func (b *batcher) store(ctx context.Context, head sale.BatchHead, body []byte) (
 	}
 }
 
-// fenced ends a batch that a later generation shut out. Its new grants are
-// void: they never were in the stream, unless an attempt was ambiguous; then the
-// restored state knows, and the client asks for its order.
+// fenced ends a batch that a later generation shut out. Its new grants are void,
+// unless an attempt was ambiguous: then the restored state knows, and the client
+// asks for its order. (Where a reconciler had published this outbox before its
+// fence, the grants are in the stream all the same: whoever repeats the key hears so.)
 func (b *batcher) fenced(ctx context.Context, head sale.BatchHead, winners []winner, ambiguous bool) {
 	b.engine.log.Warn("batch was fenced out", "sale", b.saleID, "batch", head.ID(), "ambiguous", ambiguous)
 	answerAll(winners, func(a Answer) Answer {
@@ -90,6 +91,7 @@ func (b *batcher) fenced(ctx context.Context, head sale.BatchHead, winners []win
 		return notLoaded(stock.ReasonFenced)
 	})
 	b.engine.observe.NotLoaded(stock.ReasonFenced)
+	b.ledger.fenced(head.Number, head.Generation)
 	trim, cancel := context.WithTimeout(context.WithoutCancel(ctx), trimTimeout)
 	defer cancel()
 	_, err := b.engine.stock.Trim(trim, stock.Trim{SaleID: b.saleID, Process: head.Process, Through: head.Number})
@@ -112,8 +114,9 @@ func (b *batcher) wake() {
 func (b *batcher) recover(ctx context.Context, number uint64) {
 	b.recovering.Store(true)
 	defer b.recovering.Store(false)
-	b.refuseWaiting("recovering from a lost answer of the stock store")
 	for attempt := 1; ; attempt++ {
+		// Somebody may have queued just before the mark was set.
+		b.refuseWaiting("recovering from a lost answer of the stock store")
 		n, err := b.publishOutbox(ctx, number)
 		if err == nil {
 			b.engine.observe.Recovered(n)

@@ -3,6 +3,8 @@ package grab
 import (
 	"context"
 	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
 // Run holds the process's lease and keeps the engine selling until ctx ends.
@@ -19,12 +21,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			e.hold(ctx)
+			e.retire()
 		case <-ctx.Done():
 			e.mu.Lock()
 			e.stopped = true
 			e.mu.Unlock()
 			e.work.Wait()
-			close(e.over)
 			e.leave()
 			return nil
 		}
@@ -73,6 +75,28 @@ func (e *Engine) batcher(saleID string) (*batcher, error) {
 		e.work.Go(func() { b.run(ctx) })
 	}
 	return b, nil
+}
+
+// Selling is how many sales have a batcher.
+func (e *Engine) Selling() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.batchers)
+}
+
+// retire ends the batchers of sales that are over or gone and have nothing under
+// way.
+func (e *Engine) retire() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.now()
+	for id, b := range e.batchers {
+		s, known := e.catalogue.get(id)
+		if over := !known || s.Phase(now) == sale.PhaseEnded; over && b.ledger.idle() && len(b.waiting) == 0 {
+			close(b.retired)
+			delete(e.batchers, id)
+		}
+	}
 }
 
 // background runs fn until it ends or the engine stops.

@@ -16,9 +16,11 @@ const maxOwners = 100_000
 // markTimeout bounds the reading of a sale's winners.
 const markTimeout = 5 * time.Second
 
-// soldOut lets a process refuse without asking Redis, for a short while. It
-// must never refuse a winner who comes again: it knows the owner tags of all
-// who won, and lets those through to Redis.
+// soldOut lets a process refuse without asking Redis, for a short while. A winner
+// who comes again must not be refused: the mark knows the owner tags of all who
+// won, and lets those through to Redis. It is dropped by signals before and after
+// stock comes back; where both are lost, it may refuse a winner of that stock
+// until its TTL ends.
 type soldOut struct {
 	mark    atomic.Pointer[mark]
 	loading atomic.Bool

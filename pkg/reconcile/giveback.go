@@ -50,6 +50,9 @@ func (g *Givebacks) Return(ctx context.Context, back sale.Giveback) error {
 
 // release reports whether Redis has the giveback now; false when the sale is not loaded.
 func (g *Givebacks) release(ctx context.Context, back sale.Giveback) (applied bool, err error) {
+	// The sold-out marks fall before the units are there, too: a mark that outlives
+	// them would refuse whoever wins them and asks again. finish tells of a failure.
+	_ = g.signal.Restocked(back.SaleID)
 	err = g.stock.Release(ctx, back)
 	if _, ok := errors.AsType[*stock.NotLoaded](err); ok {
 		return false, nil

@@ -31,6 +31,10 @@ const (
 	leaseMarkerTTL = time.Minute
 )
 
+// MinPayload is the message size in bytes that NATS must allow: that of the
+// largest batch. The default of nats-server is 1 MiB.
+const MinPayload = 512 << 10
+
 // EnsureTopology makes what is missing in NATS and corrects what differs, of the
 // settings we depend on. It leaves alone what operators may choose: placement,
 // compression, size limits (they refuse new messages and never remove old ones), more
@@ -41,6 +45,9 @@ const (
 func (s *Stream) EnsureTopology(ctx context.Context) error {
 	if err := s.Supported(); err != nil {
 		return err
+	}
+	if most := s.nc.MaxPayload(); most < MinPayload {
+		return fmt.Errorf("%w: its max_payload is %d bytes, a batch may need %d", ErrTopology, most, MinPayload)
 	}
 	for _, want := range s.streamConfigs() {
 		if err := s.ensureStream(ctx, want); err != nil {
@@ -184,6 +191,7 @@ func withOurSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	have.DiscardNewPerSubject = false
 	have.Storage = want.Storage
 	have.MaxAge = want.MaxAge
+	have.MaxMsgSize = want.MaxMsgSize
 	have.MaxMsgsPerSubject = want.MaxMsgsPerSubject
 	have.Duplicates = max(have.Duplicates, want.Duplicates)
 	// Never down: one service with another setting must not take a replica away.

@@ -8,7 +8,6 @@ const (
 	CodeBadRequest           = "bad_request"            // the request cannot be understood
 	CodeInvalidField         = "invalid_field"          // one field, header or parameter is wrong; field names it
 	CodeUnauthorized         = "unauthorized"           // nobody vouches for the caller
-	CodeForbidden            = "forbidden"              // the caller is known, and may not
 	CodeNotFound             = "not_found"              // no such path, sale, order, quota, ...
 	CodeMethodNotAllowed     = "method_not_allowed"     // the path exists, with other methods
 	CodeBodyTooLarge         = "body_too_large"         // more than MaxBody bytes

@@ -85,11 +85,6 @@ func Unauthorized(detail string) *Problem {
 	return p
 }
 
-// Forbidden is a known caller who may not: 403.
-func Forbidden(detail string) *Problem {
-	return NewProblem(http.StatusForbidden, CodeForbidden, detail)
-}
-
 // NotFound is a thing that does not exist, or not for this caller: 404.
 func NotFound(detail string) *Problem {
 	return NewProblem(http.StatusNotFound, CodeNotFound, detail)

@@ -20,9 +20,9 @@ func TestProblemOnTheWire(t *testing.T) {
 		{InvalidField("items.quantity", `must be 1, not "<0>"`),
 			`{"type":"about:blank","title":"Bad Request","status":400,"code":"invalid_field","detail":"must be 1, not \"\u003c0\u003e\"","field":"items.quantity"}`},
 		{Conflict(CodeConflict, "").With("outcome", "sold_out").With("remaining", 0).With("big", int64(1)<<40).With("live", true),
-			`{"type":"about:blank","title":"Conflict","status":409,"code":"sold_out","outcome":"sold_out","remaining":0,"big":1099511627776,"live":true}`},
+			`{"type":"about:blank","title":"Conflict","status":409,"code":"conflict","outcome":"sold_out","remaining":0,"big":1099511627776,"live":true}`},
 		{Conflict(CodeConflict, "").With("limit", map[string]int{"max": 2}).With("limit", []string{"user"}),
-			`{"type":"about:blank","title":"Conflict","status":409,"code":"limit_exceeded","limit":["user"]}`},
+			`{"type":"about:blank","title":"Conflict","status":409,"code":"conflict","limit":["user"]}`},
 		{BadRequest("sale ünknown\n").With("broken", func() {}),
 			`{"type":"about:blank","title":"Bad Request","status":400,"code":"bad_request","detail":"sale ünknown\n","broken":null}`},
 	} {
