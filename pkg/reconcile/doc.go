@@ -4,6 +4,7 @@
 //	fold.go        what ledger and stream say together: a pure function
 //	reconciler.go  the service; run.go and rebuild.go are one run for one sale: close,
 //	               publish, fence, read, fold, write, switch
+//	floor.go       how much of the stream the ledger has written
 //	audit.go       compares Redis with the ledger on a schedule, asks for a run when
 //	               they disagree; compare.go says how, rest.go when that is fair
 //	relay.go       publishes what dead grab processes left in their outboxes; relayall.go

@@ -45,12 +45,16 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 	w := newWriter(ctx, restore, x.cfg.Chunk)
 	err = x.ledger.ReadSnapshot(ctx, x.saleID, status.StreamID, status.FirstSeq, func(snap *ledger.Snapshot) error {
 		x.sale = snap.Sale()
-		x.report.Read = Read{Outboxes: x.report.Read.Outboxes, Progress: snap.Floor()}
+		floor, trusted, err := x.floorOf(ctx, snap, status.FirstSeq)
+		if err != nil {
+			return err
+		}
+		x.report.Read = Read{Outboxes: x.report.Read.Outboxes, Progress: floor, StreamRegressed: !trusted}
 		fold := NewFold(&x.sale, func(orderID string, record []byte) error {
 			old.confirm(orderID)
 			return w.add(entry{kind: grantEntry, id: orderID, record: record})
 		})
-		if err := x.readTail(ctx, fold, snap.Floor(), fence); err != nil {
+		if err := x.readTail(ctx, fold, floor, fence); err != nil {
 			return err
 		}
 		if err := x.readLedger(ctx, fold, snap); err != nil {

@@ -26,6 +26,7 @@ type Stream interface {
 	ReadGrants(ctx context.Context, saleID string, afterSeq, throughSeq uint64,
 		visit func(seq uint64, batch sale.Batch) error) error
 	Info(ctx context.Context) (stream.Status, error)
+	TimestampAt(ctx context.Context, seq uint64) (at int64, found bool, err error)
 	ServeReconcile(ctx context.Context,
 		fn func(ctx context.Context, saleID, reason string) (reply []byte, err error)) error
 }

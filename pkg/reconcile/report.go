@@ -97,13 +97,17 @@ type Found struct {
 
 // Read is what the state was rebuilt from.
 type Read struct {
-	Outboxes     Relayed `json:"outboxes"`
-	Progress     uint64  `json:"progress"` // the ledger has the stream up to here
-	TailMessages int64   `json:"tail_messages"`
-	Orders       int64   `json:"orders"`
-	Settled      int64   `json:"settled_grants"` // adjustments and cancelled dead letters
-	DeadLetters  int64   `json:"open_dead_letters"`
-	Givebacks    int64   `json:"givebacks"`
+	Outboxes Relayed `json:"outboxes"`
+	Progress uint64  `json:"progress"` // the ledger has the stream up to here
+	// StreamRegressed: the stream does not have the message that the ledger wrote
+	// last, so all of it was read. An older copy of it was restored, or it was purged.
+	StreamRegressed bool `json:"stream_regressed,omitempty"`
+
+	TailMessages int64 `json:"tail_messages"`
+	Orders       int64 `json:"orders"`
+	Settled      int64 `json:"settled_grants"` // adjustments and cancelled dead letters
+	DeadLetters  int64 `json:"open_dead_letters"`
+	Givebacks    int64 `json:"givebacks"`
 }
 
 // Restored is what the run put into Redis.

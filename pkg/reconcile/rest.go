@@ -89,7 +89,11 @@ type books struct {
 func (r *Reconciler) readBooks(ctx context.Context, saleID string, at restPoint, whole bool) (books, error) {
 	var b books
 	err := r.ledger.ReadSnapshot(ctx, saleID, at.stream.StreamID, at.stream.FirstSeq, func(snap *ledger.Snapshot) error {
-		b.floor, b.items = snap.Floor(), snap.Items()
+		b.items = snap.Items()
+		var err error
+		if b.floor, _, err = r.floorOf(ctx, snap, at.stream.FirstSeq); err != nil {
+			return err
+		}
 		if !whole {
 			return b.countUnits(snap)
 		}

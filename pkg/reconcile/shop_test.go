@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ type shop struct {
 	client  *redis.Client
 	store   *stock.Store
 	nats    *harness.NATSServer
+	files   string // folder of what nats-server keeps
 	stream  *stream.Stream
 	dsn     string
 	ledger  *ledger.Ledger
@@ -41,7 +43,8 @@ var impatient = Config{
 
 func openShop(t testing.TB, units int64, options ...harness.RedisOption) *shop {
 	t.Helper()
-	s := &shop{t: t, redis: harness.Redis(t, options...), nats: harness.NATS(t), id: harness.Name(t), process: "p1"}
+	s := &shop{t: t, redis: harness.Redis(t, options...), files: filepath.Join(t.TempDir(), "nats"), id: harness.Name(t), process: "p1"}
+	s.nats = harness.NATS(t, harness.WithNATSConfig(fmt.Sprintf("jetstream {store_dir: %q, sync_interval: always}", s.files)))
 	s.client = s.redis.Client()
 	s.store = stock.New(s.client)
 	s.dsn = harness.SharedMariaDB(t).NewDatabase(t)
@@ -180,7 +183,9 @@ func (s *shop) write(through uint64) {
 	if through == 0 {
 		through = status.LastSeq
 	}
-	b := ledger.Batch{StreamID: status.StreamID, Done: []ledger.Range{{First: 1, Last: through}}}
+	at, _, err := s.stream.TimestampAt(s.t.Context(), through)
+	s.must(err)
+	b := ledger.Batch{StreamID: status.StreamID, Done: []ledger.Range{{First: 1, Last: through, LastAt: at}}}
 	s.must(s.stream.ReadGrants(s.t.Context(), s.id, 0, through, func(seq uint64, batch sale.Batch) error {
 		b.Messages = append(b.Messages, ledger.Message{Seq: seq, SaleID: s.id, Batch: batch})
 		return nil

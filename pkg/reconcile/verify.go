@@ -150,10 +150,13 @@ func (v *verification) do(ctx context.Context) (err error) {
 
 // readLedgerAndStream takes a snapshot of the ledger and then reads the whole
 // stream: whatever order the snapshot has, its grant is in what is read.
-func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) error {
+func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (err error) {
 	v.streamSince = time.Unix(0, at.stream.StreamID)
 	return v.ledger.ReadSnapshot(ctx, v.sale.ID, at.stream.StreamID, at.stream.FirstSeq, func(snap *ledger.Snapshot) error {
-		v.sale, v.floor = snap.Sale(), snap.Floor()
+		v.sale = snap.Sale()
+		if v.floor, _, err = v.floorOf(ctx, snap, at.stream.FirstSeq); err != nil {
+			return err
+		}
 		fold := NewFold(&v.sale, func(orderID string, _ []byte) error {
 			v.marks[orderID] |= inFold
 			return nil

@@ -185,3 +185,29 @@ func TestAMessageThatIsNoFenceIsAnError(t *testing.T) {
 		t.Fatal("hello was taken for a fence")
 	}
 }
+
+func TestTheTimeOfAMessageTellsItFromOthers(t *testing.T) {
+	s := open(t, harness.NATS(t))
+	first := get[stream.Fence](t)(s.BeginGeneration(t.Context(), "s1", 1))
+	second := get[stream.Fence](t)(s.BeginGeneration(t.Context(), "s1", 1))
+	times := map[uint64]int64{}
+	for _, seq := range []uint64{first.Seq, second.Seq} {
+		at, found, err := s.TimestampAt(t.Context(), seq)
+		if err != nil || !found {
+			t.Fatalf("message %d: found %v, error %v", seq, found, err)
+		}
+		times[seq] = at
+	}
+	if times[first.Seq] >= times[second.Seq] {
+		t.Errorf("the times %v do not grow", times)
+	}
+	status := get[stream.Status](t)(s.Info(t.Context()))
+	if last := status.LastTime.UnixNano(); times[second.Seq] != last {
+		t.Errorf("the last message is of %d, the stream says %d", times[second.Seq], last)
+	}
+	for _, none := range []uint64{0, second.Seq + 1} {
+		if at, found, err := s.TimestampAt(t.Context(), none); err != nil || found || at != 0 {
+			t.Errorf("sequence %d: %d, found %v, error %v; want none", none, at, found, err)
+		}
+	}
+}

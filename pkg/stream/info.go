@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,6 +73,32 @@ func (s *Stream) StreamID(ctx context.Context) (int64, error) {
 }
 
 func identity(info *jetstream.StreamInfo) int64 { return info.Created.UnixNano() }
+
+// TimestampAt returns the stream's time of the message at a sequence of GRANTS, in
+// Unix nanoseconds; found is false when there is no message. It tells two messages
+// apart that were given the same sequence, because a copy of the stream was restored.
+func (s *Stream) TimestampAt(ctx context.Context, seq uint64) (at int64, found bool, err error) {
+	if seq == 0 {
+		return 0, false, nil
+	}
+	ctx, cancel, err := s.request(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer cancel()
+	grants, err := s.grantsStream(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	msg, err := grants.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read message %d of stream %s: %w", seq, GrantsStream, err)
+	}
+	return msg.Time.UnixNano(), true, nil
+}
 
 // grantsInfo asks the leader of GRANTS.
 func (s *Stream) grantsInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
