@@ -180,6 +180,7 @@ func (c *driftCounter) total() int {
 }
 
 func TestRunLoadsServesAndRelaysUntilItIsStopped(t *testing.T) {
+	harness.SharedMariaDB(t) // outlives the test
 	harness.NoLeaks(t)
 	s := openShop(t, 5)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -103,6 +104,40 @@ func (s *shop) requireUnapplied(want int) {
 	if len(left) != want {
 		s.t.Fatalf("%d givebacks are unapplied, want %d", len(left), want)
 	}
+}
+
+// One sale's key in Redis is broken, and it has more givebacks than a look reads
+// at a time. Those of the sale behind it are applied all the same.
+func TestAFailingSaleDoesNotKeepTheGivebacksOfOthers(t *testing.T) {
+	const many = 25
+	s := openShop(t, many)
+	sick, well := s.id+"-a", s.id+"-b"
+	for _, id := range []string{sick, well} {
+		s.id = id
+		s.create(id, many, sale.StatusApproved)
+		s.reconcile(ResultRestored, stock.ReasonNoState)
+		s.grabs(0, many)
+	}
+	s.rec.cfg.RelayPage = 4
+	for _, id := range []string{sick, well} {
+		s.id = id
+		s.write(0)
+		for i := range many - 1 {
+			s.cancel(user(i))
+		}
+	}
+	s.must(s.client.Set(t.Context(), stock.KeysOf(sick).Applied(), "garbage", 0).Err())
+	err := s.rec.RelayAll(t.Context())
+	if err == nil || strings.Count(err.Error(), "relay givebacks of sale "+sick) != 1 {
+		t.Errorf("the look ended with %v, want one failure of the sick sale", err)
+	}
+	s.requireUnapplied(many - 1)
+	s.requireState(many-1, 1, many)
+	s.id = sick
+	s.reconcile(ResultRestored, stock.ReasonDamaged)
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireUnapplied(0)
+	s.requireState(many-1, 1, many)
 }
 
 // Nothing loads an ended sale again, so its givebacks must not wait for that.

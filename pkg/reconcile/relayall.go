@@ -37,17 +37,21 @@ func (r *Reconciler) RelayAll(ctx context.Context) error {
 	return errors.Join(append(failures, r.relayGivebacks(ctx, byID))...)
 }
 
-// relayFailuresMax ends a look at the givebacks: so many failures are not about
-// the single one.
-const relayFailuresMax = 10
+// setback is why the givebacks of a sale can't be applied in this look.
+type setback int
+
+const (
+	notLoaded setback = iota + 1
+	failing           // Redis or the ledger answered with an error
+)
 
 // relayGivebacks applies what a crash, or a sale that was not loaded, left
-// unapplied.
+// unapplied. A sale that fails is left for the next look, and the others go on.
 func (r *Reconciler) relayGivebacks(ctx context.Context, sales map[string]*sale.Sale) error {
 	var failures []error
 	var after *sale.Giveback
-	closed := make(map[string]bool) // sales found not loaded in this look
-	for len(failures) < relayFailuresMax {
+	setbacks := make(map[string]setback) // by sale, of this look
+	for {
 		page, err := r.ledger.UnappliedGivebacks(ctx, after, r.cfg.RelayPage)
 		if err != nil {
 			return errors.Join(append(failures, err)...)
@@ -55,9 +59,13 @@ func (r *Reconciler) relayGivebacks(ctx context.Context, sales map[string]*sale.
 		done := make(map[string][]string)
 		for i := range page {
 			g := &page[i]
-			settled, err := r.settle(ctx, g, sales[g.SaleID], closed)
+			if setbacks[g.SaleID] == failing {
+				continue
+			}
+			settled, err := r.settle(ctx, g, sales[g.SaleID], setbacks)
 			if err != nil {
-				failures = append(failures, err)
+				setbacks[g.SaleID] = failing
+				failures = append(failures, fmt.Errorf("relay givebacks of sale %s: %w", g.SaleID, err))
 			}
 			if settled {
 				done[g.SaleID] = append(done[g.SaleID], g.ID)
@@ -65,21 +73,21 @@ func (r *Reconciler) relayGivebacks(ctx context.Context, sales map[string]*sale.
 		}
 		for saleID, ids := range done {
 			if err := r.givebacks.finish(ctx, saleID, ids); err != nil {
+				setbacks[saleID] = failing
 				failures = append(failures, err)
 			}
 		}
-		if len(page) < r.cfg.RelayPage {
-			break
+		if len(page) < r.cfg.RelayPage || ctx.Err() != nil {
+			return errors.Join(failures...)
 		}
 		after = &page[len(page)-1]
 	}
-	return errors.Join(failures...)
 }
 
 // settle reports whether nothing is left to be done for a giveback: Redis has it,
 // or will never hold what it gives back, because the sale is over or has no such
 // item. Then only a restore can count it, and that reads the ledger.
-func (r *Reconciler) settle(ctx context.Context, g *sale.Giveback, s *sale.Sale, closed map[string]bool) (bool, error) {
+func (r *Reconciler) settle(ctx context.Context, g *sale.Giveback, s *sale.Sale, setbacks map[string]setback) (bool, error) {
 	if s == nil { // newer than the list
 		found, err := r.ledger.GetSale(ctx, g.SaleID)
 		if err != nil {
@@ -90,7 +98,7 @@ func (r *Reconciler) settle(ctx context.Context, g *sale.Giveback, s *sale.Sale,
 	if !allItems(s, g.Lines) {
 		return true, nil
 	}
-	if !closed[s.ID] {
+	if setbacks[s.ID] != notLoaded {
 		applied, err := r.givebacks.release(ctx, *g)
 		if err != nil {
 			return false, err
@@ -99,7 +107,7 @@ func (r *Reconciler) settle(ctx context.Context, g *sale.Giveback, s *sale.Sale,
 			r.observe.Relayed(1)
 			return true, nil
 		}
-		closed[s.ID] = true
+		setbacks[s.ID] = notLoaded
 	}
 	return !r.cfg.loadable(s, r.now()), nil
 }
