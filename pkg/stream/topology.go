@@ -214,39 +214,46 @@ func (s *Stream) ensureOrdersConsumer(ctx context.Context) (jetstream.Consumer, 
 		return nil, err
 	}
 	defer cancel()
-	ackWait, err := s.ackWait(ctx)
-	if err != nil {
-		return nil, err
+	for attempt := 1; ; attempt++ {
+		want, err := s.ordersConsumer(ctx)
+		if err != nil {
+			return nil, err
+		}
+		consumer, err := s.js.CreateOrUpdateConsumer(ctx, GrantsStream, want)
+		switch {
+		case err == nil:
+			return consumer, nil
+		case apiCode(err) == jetstream.JSErrCodeConsumerCreate && attempt == 1:
+			// RewindOrders may have made it since we looked; then it begins elsewhere.
+		default:
+			return nil, settingsError("consumer "+OrdersConsumer, err)
+		}
 	}
-	consumer, err := s.js.CreateOrUpdateConsumer(ctx, GrantsStream, jetstream.ConsumerConfig{
+}
+
+// ordersConsumer is the consumer as we want it. Where it begins, which can't be
+// changed, is where the one that exists begins; so is its AckWait when none is configured.
+func (s *Stream) ordersConsumer(ctx context.Context) (jetstream.ConsumerConfig, error) {
+	want := jetstream.ConsumerConfig{
 		Durable:       OrdersConsumer,
 		Description:   "Doorbuster: order workers",
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       ackWait,
+		AckWait:       cmp.Or(s.cfg.AckWait, defaultAckWait),
 		MaxAckPending: s.cfg.MaxAckPending,
 		MaxDeliver:    -1, // the order worker decides when to give up, not the server
-	})
-	if err != nil {
-		return nil, settingsError("consumer "+OrdersConsumer, err)
 	}
-	return consumer, nil
-}
-
-// ackWait is the configured AckWait; without one, that of the consumer if it exists.
-func (s *Stream) ackWait(ctx context.Context) (time.Duration, error) {
-	if s.cfg.AckWait != 0 {
-		return s.cfg.AckWait, nil
-	}
-	have, err := s.js.Consumer(ctx, GrantsStream, OrdersConsumer)
+	found, err := s.js.Consumer(ctx, GrantsStream, OrdersConsumer)
 	switch {
-	case err == nil:
-		return have.CachedInfo().Config.AckWait, nil
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return defaultAckWait, nil
-	default:
-		return 0, fmt.Errorf("look up consumer %s: %w", OrdersConsumer, err)
+		return want, nil
+	case err != nil:
+		return want, fmt.Errorf("look up consumer %s: %w", OrdersConsumer, err)
 	}
+	have := found.CachedInfo().Config
+	want.DeliverPolicy, want.OptStartSeq = have.DeliverPolicy, have.OptStartSeq
+	want.AckWait = cmp.Or(s.cfg.AckWait, have.AckWait)
+	return want, nil
 }
 
 // settingsError tells settings the server refuses from a server that can't right now.
