@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -39,10 +38,6 @@ func (s *Stream) SubscribeRestocked(fn func(saleID string)) (unsubscribe func(),
 	// An error means that the connection is closed, and the subscription with it.
 	return func() { _ = sub.Unsubscribe() }, nil
 }
-
-// reconcileQueueMax is how many requests may wait in one process; more are dropped,
-// and their askers' time runs out.
-const reconcileQueueMax = 1024
 
 // reconcileRequest and reconcileReply travel between AskReconcile and ServeReconcile.
 type reconcileRequest struct {
@@ -80,57 +75,4 @@ func (s *Stream) AskReconcile(ctx context.Context, saleID, reason string) (reply
 		return nil, fmt.Errorf("reconcile sale %s: %s", saleID, answer.Error)
 	}
 	return answer.Reply, nil
-}
-
-// ServeReconcile answers the requests of AskReconcile until ctx ends, each by one
-// of the processes that serve. Up to Config.ReconcilesMax calls of fn run at a time; more requests
-// wait, and their askers may be gone when their turn comes. When ctx has ended the
-// calls in hand see it, and ServeReconcile returns after them.
-func (s *Stream) ServeReconcile(ctx context.Context,
-	fn func(ctx context.Context, saleID, reason string) (reply []byte, err error)) error {
-	requests := make(chan *nats.Msg, reconcileQueueMax)
-	sub, err := s.nc.ChanQueueSubscribe(reconcileSubject(anySale), reconcilersQueue, requests)
-	if err != nil {
-		return fmt.Errorf("serve reconcile requests: %w", err)
-	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is closed
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	for range s.cfg.ReconcilesMax {
-		workers.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case msg := <-requests:
-					s.serveReconcile(ctx, msg, fn)
-				}
-			}
-		})
-	}
-	<-ctx.Done()
-	return nil
-}
-
-func (s *Stream) serveReconcile(ctx context.Context, msg *nats.Msg,
-	fn func(ctx context.Context, saleID, reason string) ([]byte, error)) {
-	saleID := strings.TrimPrefix(msg.Subject, reconcilePrefix)
-	var request reconcileRequest
-	if err := json.Unmarshal(msg.Data, &request); err != nil || !sale.ValidID(saleID) {
-		return // not from AskReconcile
-	}
-	var answer reconcileReply
-	reply, err := fn(ctx, saleID, request.Reason)
-	if err != nil {
-		answer.Error = err.Error()
-	} else {
-		answer.Reply = reply
-	}
-	data, err := json.Marshal(answer)
-	if err == nil {
-		err = msg.Respond(data)
-	}
-	if err != nil {
-		s.cfg.Logger.Warn("answer to a reconcile request was not sent", "sale_id", saleID, "error", err)
-	}
 }

@@ -132,6 +132,57 @@ func TestReconcilesRunAtOnceUpToTheirBound(t *testing.T) {
 	}
 }
 
+// Many ask for one sale that takes long: they share one call per reason and leave
+// the other worker to other sales.
+func TestRequestsForOneSaleShareACallAndLeaveRoomForOthers(t *testing.T) {
+	const asked = 20
+	s := open(t, harness.NATS(t), func(c *stream.Config) { c.ReconcilesMax = 2 })
+	release := make(chan struct{})
+	var mu sync.Mutex
+	calls := map[string]int{}
+	running := func(call string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return calls[call]
+	}
+	serve(t, s, func(_ context.Context, saleID, reason string) ([]byte, error) {
+		call := saleID + " " + reason
+		mu.Lock()
+		calls[call]++
+		mu.Unlock()
+		if saleID == "slow" {
+			<-release
+		}
+		return []byte(call), nil
+	})
+	must(t, s.Connected(t.Context()))
+	var wg sync.WaitGroup
+	ask := func(reason string) {
+		wg.Go(func() {
+			reply, err := s.AskReconcile(t.Context(), "slow", reason)
+			if err != nil || string(reply) != "slow "+reason {
+				t.Errorf("slow %s was answered %q, error %v", reason, reply, err)
+			}
+		})
+	}
+	ask("lost")
+	harness.Eventually(t, wait, "the slow call runs", func() (bool, string) { return running("slow lost") == 1, "" })
+	for range asked {
+		ask("lost")
+		ask("forced")
+	}
+	for i := range asked {
+		if reply, err := s.AskReconcile(t.Context(), "quick", "lost"); err != nil || string(reply) != "quick lost" {
+			t.Fatalf("request %d for another sale was answered %q, error %v", i, reply, err)
+		}
+	}
+	close(release)
+	wg.Wait()
+	if lost, forced := running("slow lost"), running("slow forced"); lost > asked/2 || forced < 1 || forced > asked/2 {
+		t.Errorf("%d and %d calls were made for %d requests each, want them shared and forced ones apart", lost, forced, asked)
+	}
+}
+
 func TestAskingIsBoundedByItsContext(t *testing.T) {
 	s := open(t, harness.NATS(t))
 	serve(t, s, func(ctx context.Context, _, _ string) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
