@@ -37,9 +37,9 @@ func mergeRanges(ranges []Range) []Range {
 	return merged
 }
 
-// floorOf is the last sequence of the written messages that follow each other
+// Floor is the last sequence of the written messages that follow each other
 // from firstSeq on, and its LastAt; firstSeq-1 and 0 when the first is not written.
-func floorOf(ranges []Range, firstSeq uint64) (seq uint64, at int64) {
+func Floor(ranges []Range, firstSeq uint64) (seq uint64, at int64) {
 	for _, r := range mergeRanges(ranges) {
 		if r.First <= firstSeq && firstSeq <= r.Last {
 			return r.Last, r.LastAt
@@ -134,4 +134,12 @@ func (l *Ledger) Progress(ctx context.Context, streamID int64) ([]Range, error) 
 		return nil, err
 	}
 	return mergeRanges(ranges), nil
+}
+
+// ForgetProgress forgets what is written of a stream. The orders stay: written
+// again, their grants are duplicates.
+func (l *Ledger) ForgetProgress(ctx context.Context, streamID int64) error {
+	return l.change(ctx, "forget progress", func(tx *gorm.DB) error {
+		return tx.Where("stream_id = ?", streamID).Delete(&progressRow{}).Error
+	})
 }

@@ -61,7 +61,7 @@ func TestFloorIsTheEndOfWhatFollowsTheFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		given := ranges().Draw(t, "ranges")
 		first := rapid.Uint64Range(0, 60).Draw(t, "first")
-		floor, at := floorOf(given, first)
+		floor, at := Floor(given, first)
 		if !covers(given, first) {
 			if floor != max(first, 1)-1 || at != 0 {
 				t.Fatalf("nothing is written from %d on, yet the floor is %d", first, floor)

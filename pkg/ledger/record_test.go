@@ -229,11 +229,15 @@ func TestProgressEndsWhereAnOlderCopyOfTheStreamGoesOnOtherwise(t *testing.T) {
 		mark(1, 9, 90)
 		mark(12, 12, 120)
 		mark(7, 7, 700) // after a restore to 6
+		record(t, d, ledger.Batch{StreamID: stream + 1, Done: []ledger.Range{{First: 1, Last: 1}}})
 		got, err := d.Progress(t.Context(), stream)
 		must(t, err)
 		if want := []ledger.Range{{First: 7, Last: 7, LastAt: 700}, {First: 12, Last: 12, LastAt: 120}}; !slices.Equal(got, want) {
 			t.Fatalf("progress %v, want %v", got, want)
 		}
+		must(t, d.ForgetProgress(t.Context(), stream))
+		equal(t, "rows of the stream", d.count(t, "SELECT COUNT(*) FROM progress WHERE stream_id = ?", int64(stream)), 0)
+		equal(t, "rows", d.count(t, "SELECT COUNT(*) FROM progress"), 1)
 	})
 }
 

@@ -57,7 +57,7 @@ func newSnapshot(tx *gorm.DB, saleID string, streamID int64, firstSeq uint64) (*
 	if err != nil {
 		return nil, err
 	}
-	s.floor, s.floorAt = floorOf(done, firstSeq)
+	s.floor, s.floorAt = Floor(done, firstSeq)
 	return s, nil
 }
 

@@ -6,6 +6,7 @@
 //	resolve.go         where an order stands: ledger, Redis, or nowhere
 //	waiters.go         requests that wait for an order to be written
 //	deadletters.go     what an operator does about dead letters
+//	catchup.go         messages that are settled and yet not written are read again
 //	lag.go             how far the workers are behind
 //	service.go         all of it as one role of a process
 //

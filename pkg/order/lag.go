@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/stream"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -17,16 +18,20 @@ type StreamInfo interface {
 // lagEvery is how often the lag is looked at: a few times per scrape.
 const lagEvery = 5 * time.Second
 
-// Lag tells the metrics how many messages of the stream are not written yet.
+// Lag tells the metrics how many messages of the stream are not written yet. It
+// believes the ledger, not the consumer: what was lost after its acknowledgement lags, too.
 type Lag struct {
+	ledger Progress
 	stream StreamInfo
 	gauge  prometheus.Gauge
 }
 
 // NewLag returns a Lag that sets the gauge.
-func NewLag(s StreamInfo, gauge prometheus.Gauge) *Lag { return &Lag{stream: s, gauge: gauge} }
+func NewLag(l Progress, s StreamInfo, gauge prometheus.Gauge) *Lag {
+	return &Lag{ledger: l, stream: s, gauge: gauge}
+}
 
-// Run looks at the lag until ctx ends. While the stream is away the gauge keeps
+// Run looks at the lag until ctx ends. While stream or ledger is away the gauge keeps
 // what it was; the readiness probe tells of the outage.
 func (l *Lag) Run(ctx context.Context) error {
 	tick := time.NewTicker(lagEvery)
@@ -43,11 +48,16 @@ func (l *Lag) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce counts the messages that wait for a worker or are in one's hands.
+// runOnce counts the sequences of the stream beyond those that are written without a gap.
 func (l *Lag) runOnce(ctx context.Context) (uint64, error) {
 	status, err := l.stream.Info(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("look at the lag of the order workers: %w", err)
 	}
-	return status.Pending + uint64(max(status.AckPending, 0)), nil
+	written, err := l.ledger.Progress(ctx, status.StreamID)
+	if err != nil {
+		return 0, fmt.Errorf("look at the lag of the order workers: %w", err)
+	}
+	floor, _ := ledger.Floor(written, max(status.FirstSeq, 1))
+	return max(status.LastSeq, floor) - floor, nil
 }

@@ -20,6 +20,7 @@ type Service struct {
 	api    *API
 	worker *Worker
 	lag    *Lag
+	catch  *CatchUp
 }
 
 // ServiceConfig is what a Service is made of.
@@ -53,7 +54,10 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{api: api, worker: worker, lag: NewLag(cfg.Stream, cfg.Metrics.StreamLag)}, nil
+	return &Service{
+		api: api, worker: worker, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
+		catch: NewCatchUp(0, cfg.Ledger, cfg.Stream, cfg.Metrics.Rewinds, cfg.Log),
+	}, nil
 }
 
 // Mount registers the service's routes.
@@ -64,6 +68,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.worker.Run(ctx) })
 	group.Go(func() error { return s.lag.Run(ctx) })
+	group.Go(func() error { return s.catch.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("order service: %w", err)
 	}

@@ -8,37 +8,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrNoMessage says that GRANTS has no message at a sequence or beyond.
+// ErrNoMessage says that GRANTS has no message at the sequence or beyond.
 var ErrNoMessage = errors.New("no such message in the stream")
 
-// Place is where a message stands in GRANTS, and when it was stored, in Unix ns.
-// Together they name it even when a stream was restored from an older copy, which
-// gives the same sequences to other messages.
-type Place struct {
-	Seq uint64
-	At  int64
-}
-
-// NextPlace asks the leader for the first message at or beyond a sequence, of
-// any sale. It answers ErrNoMessage.
-func (s *Stream) NextPlace(ctx context.Context, seq uint64) (Place, error) {
+// NextSeq asks the leader for the sequence of the first message at or beyond one,
+// of any sale: between them are only messages that were purged. It answers ErrNoMessage.
+func (s *Stream) NextSeq(ctx context.Context, seq uint64) (uint64, error) {
 	ctx, cancel, err := s.request(ctx)
 	if err != nil {
-		return Place{}, err
+		return 0, err
 	}
 	defer cancel()
 	grants, err := s.grantsStream(ctx)
 	if err != nil {
-		return Place{}, err
+		return 0, err
 	}
 	msg, err := grants.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(">"))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return Place{}, ErrNoMessage
+		return 0, ErrNoMessage
 	case err != nil:
-		return Place{}, fmt.Errorf("look for the message at %d: %w", seq, err)
+		return 0, fmt.Errorf("look for the message at %d: %w", seq, err)
 	}
-	return Place{Seq: msg.Sequence, At: msg.Time.UnixNano()}, nil
+	return msg.Sequence, nil
 }
 
 // rewindAttempts bounds the tries to be faster than a worker that finds its

@@ -11,6 +11,7 @@ type OrderMetrics struct {
 	Retries     Counters             // transactions and deliveries tried again, by reason
 	DeadLetters prometheus.Counter   // grants put aside for a person to decide
 	Rejected    prometheus.Counter   // orders the ledger's last guard refused; alarm on any
+	Rewinds     prometheus.Counter   // times the stream was read again because the ledger lacked settled messages
 	StreamLag   prometheus.Gauge     // messages of the stream not written yet
 }
 
@@ -25,6 +26,7 @@ func NewOrderMetrics(registerer prometheus.Registerer, tables, reasons []string)
 		Retries:     s.counters("retries_total", "Transactions and deliveries tried again by reason.", "reason", reasons),
 		DeadLetters: s.counter("dead_letters_total", "Grants put aside as dead letters."),
 		Rejected:    s.counter("rejected_total", "Orders refused by the ledger's last guard."),
+		Rewinds:     s.counter("rewinds_total", "Times the stream was read again because the ledger lacked settled messages."),
 		StreamLag:   s.gauge("stream_lag", "Stream messages that are not written yet."),
 	}
 }
