@@ -17,13 +17,17 @@
 --   {'restored'}
 --   {'distrusted', 'moved'}       this server changed its role since the era was minted
 --   {'older', GENERATION}         the sale already has a later generation, or
---                                 this one under this fence or a later one
+--                                 this one under this fence or a later one, or
+--                                 the restore of a later one is under way
+--                                 (meta.next, see Store.Announce)
 --   {'incomplete', KEY}           a temporary key is missing or has another size
 local meta = KEYS[1]
 local gen, fence, buyers, grants, applied = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if moved() then return { 'distrusted', 'moved' } end
-local present = redis.call('HMGET', meta, 'gen', 'fence')
+local present = redis.call('HMGET', meta, 'gen', 'fence', 'next')
+-- What is given back to this state would be missing in the one that comes.
+if tonumber(present[3] or 0) > tonumber(gen) then return { 'older', present[3] } end
 local ahead = tonumber(present[1] or 0) - tonumber(gen)
 -- The same restore twice would bring back what was sold in between.
 if ahead > 0 or (ahead == 0 and tonumber(present[2] or 0) >= tonumber(fence)) then return { 'older', present[1] } end

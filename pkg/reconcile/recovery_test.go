@@ -270,6 +270,54 @@ func TestAGivebackDecidedWhileReadingIsAppliedOnce(t *testing.T) {
 	s.requireSound()
 }
 
+// Two reconcilers: one is frozen before its switch, the other has begun the next
+// generation and read the ledger. A cancellation that is decided now must not be
+// applied to the earlier one's state, marked, and then be missing in the later one's
+// when that reconciler dies before it looks for late givebacks.
+func TestAGivebackIsNotLostBetweenTwoReconcilers(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.grabs(0, 3)
+	s.write(0)
+	frozen, thawed, switched := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	first := s.reconciler()
+	first.cfg.MaxAttempts = 1
+	first.stream = unleased{s.stream, "-first"}
+	first.step = func(_ string, step Step) {
+		if step == StepCommit {
+			close(frozen)
+			<-thawed
+		}
+	}
+	go func() {
+		_, err := first.Reconcile(context.Background(), s.id, ReasonForced)
+		switched <- err
+	}()
+	<-frozen
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	s.rec.step = func(_ string, step Step) {
+		switch step {
+		case StepCommit:
+			close(thawed)
+			if err := <-switched; !errors.As(err, new(*stock.OlderGeneration)) {
+				t.Errorf("the earlier generation's switch ended with %v, want it refused", err)
+			}
+			s.must(s.rec.givebacks.Return(context.Background(), s.cancel(user(0))))
+		case StepRecord:
+			die()
+		}
+	}
+	if report, err := s.rec.Reconcile(ctx, s.id, ReasonForced); err == nil || report.Result != ResultRestored {
+		t.Fatalf("the run ended %s with %v, want it to die after its switch", report.Result, err)
+	}
+	s.rec.step = func(string, Step) {}
+	s.requireState(2, 3, 3)
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireState(3, 2, 3)
+	s.requireSound()
+}
+
 // A cancelled order's key goes on naming it after a restore.
 func TestKeysOfEndedOrdersAreRestored(t *testing.T) {
 	s := openShop(t, 2)

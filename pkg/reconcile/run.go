@@ -168,16 +168,19 @@ func (x *run) attempt(ctx context.Context) error {
 	return x.afterwards(ctx, folded)
 }
 
-// fence begins the next generation. The ledger counts generations too, so that
-// they go on growing when the stream is made anew.
+// fence begins the next generation, and has Redis refuse the restore of an earlier
+// one: what is given back to that, and marked as applied, might not be in ours. The
+// ledger counts generations too, so that they go on growing when the stream is made anew.
 func (x *run) fence(ctx context.Context, atLeast int64) (fence stream.Fence, err error) {
 	return fence, x.timed(ctx, StepFence, func(ctx context.Context) error {
 		next, err := x.ledger.NextGeneration(ctx, x.saleID)
 		if err != nil {
 			return err
 		}
-		fence, err = x.stream.BeginGeneration(ctx, x.saleID, max(next, atLeast))
-		return err
+		if fence, err = x.stream.BeginGeneration(ctx, x.saleID, max(next, atLeast)); err != nil {
+			return err
+		}
+		return x.stock.Announce(ctx, x.saleID, fence.Generation)
 	})
 }
 

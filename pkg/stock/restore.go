@@ -3,6 +3,7 @@ package stock
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -194,6 +195,49 @@ func (r *Restore) Abort(ctx context.Context, skus []string) error {
 		return fmt.Errorf("abort restore of sale %s: %w", r.saleID, err)
 	}
 	return nil
+}
+
+// announceAttempts bounds the tries of Announce when others write to meta at the
+// same time: a few reconcilers, and givebacks until the first try has closed the sale.
+const announceAttempts = 100
+
+// Announce closes the sale and notes the generation of the restore under way: from
+// here on a restore of an earlier generation is refused. It answers
+// *OlderGeneration, and has changed nothing, when a later one is under way or in place.
+func (s *Store) Announce(ctx context.Context, saleID string, generation int64) error {
+	meta := KeysOf(saleID).Meta()
+	var err error
+	for range announceAttempts {
+		err = s.redis.Watch(ctx, func(tx *redis.Tx) error { return announce(ctx, tx, saleID, generation) }, meta)
+		if !errors.Is(err, redis.TxFailedErr) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("announce generation %d of sale %s: %w", generation, saleID, err)
+	}
+	return nil
+}
+
+func announce(ctx context.Context, tx *redis.Tx, saleID string, generation int64) error {
+	meta := KeysOf(saleID).Meta()
+	found, err := tx.HMGet(ctx, meta, "gen", "next").Result()
+	if err != nil {
+		return err
+	}
+	for _, value := range found {
+		// What can't be read is of no generation; restore.lua replaces it.
+		text, _ := value.(string)
+		if present, err := strconv.ParseInt(text, 10, 64); err == nil && present > generation {
+			return &OlderGeneration{SaleID: saleID, Present: present, Refused: generation}
+		}
+	}
+	_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.HDel(ctx, meta, "era")
+		p.HSet(ctx, meta, "next", generation)
+		return nil
+	})
+	return err
 }
 
 // Close makes the sale not loaded from here on. It may be repeated.

@@ -10,6 +10,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
+	"golang.org/x/sync/errgroup"
 )
 
 // annBought restores ann's grant ann1 of one unit of A.
@@ -206,6 +207,59 @@ func TestClosedSaleRemembersItsGeneration(t *testing.T) {
 	s.requireRefused(stock.ReasonNoState)
 	s.restore(units(5))
 	s.grab("W", 1, "ann ann1 A:1")
+}
+
+func TestAnnouncedRestoreClosesTheSaleAndIsNotOvertakenByAnEarlierOne(t *testing.T) {
+	s := openTill(t, harness.Redis(t).Client(), units(5))
+	if err := s.store.Announce(t.Context(), s.id, 6); err != nil {
+		t.Fatal(err)
+	}
+	s.requireRefused(stock.ReasonNoState)
+	requireOlder := func(err error) {
+		t.Helper()
+		if older, ok := errors.AsType[*stock.OlderGeneration](err); !ok || older.Present != 6 || older.Refused != 5 {
+			t.Fatalf("got %v, want generation 5 refused for 6", err)
+		}
+	}
+	requireOlder(s.store.Announce(t.Context(), s.id, 5))
+	requireOlder(s.commit(s.store.BeginRestore(s.id, 1), 5, 50, units(5)))
+	s.requireRefused(stock.ReasonNoState)
+	if err := s.store.Announce(t.Context(), s.id, 6); err != nil {
+		t.Fatalf("announced once more: %v", err)
+	}
+	if err := s.commit(s.store.BeginRestore(s.id, 1), 6, 60, units(1)); err != nil {
+		t.Fatal(err)
+	}
+	live := s.dumpLive()
+	if want := "meta hash applied=0, buyers=0, era=ERA, fence=60, gen=6, grants=0\nstock:A string 1"; live != want {
+		t.Errorf("left\n%s\nwant\n%s", live, want)
+	}
+	requireOlder(s.store.Announce(t.Context(), s.id, 5))
+	s.grab("W", 1, "ann ann1 A:1")
+}
+
+// A sale that Redis knows nothing of is announced like any other; many may do so
+// at once, and the latest generation stays.
+func TestOfRacingAnnouncementsTheLatestHolds(t *testing.T) {
+	const last = 20
+	s := openTill(t, harness.Redis(t).Client(), units(5))
+	if err := s.client.FlushDB(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var group errgroup.Group
+	for generation := range int64(last) {
+		group.Go(func() error {
+			err := s.store.Announce(context.Background(), s.id, generation+1)
+			if _, ok := errors.AsType[*stock.OlderGeneration](err); ok {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	s.requireKeys("meta hash next=20")
 }
 
 func TestRestoreInAnotherRoleHistoryIsRefused(t *testing.T) {
