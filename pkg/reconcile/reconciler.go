@@ -20,6 +20,7 @@ import (
 type Stream interface {
 	Publisher
 	RestockSignal
+	EnsureTopology(ctx context.Context) error
 	Acquire(ctx context.Context, name string, ttl time.Duration) (*stream.Lease, error)
 	LastFence(ctx context.Context, saleID string) (stream.Fence, error)
 	BeginGeneration(ctx context.Context, saleID string, atLeast int64) (stream.Fence, error)
@@ -81,13 +82,23 @@ func New(cfg Config, st *stock.Store, str Stream, l Ledger, observe Observer, lo
 	}, nil
 }
 
-// Run answers reconcile requests, audits and relays until ctx ends. Work in hand
-// then stops at its next call to a server; whoever comes next completes it.
+// topologyEvery is how many looks of the relay pass between two looks whether NATS
+// still has our streams, buckets and consumer: it may lose its data under running
+// services, which make all of that only when they begin.
+const topologyEvery = 5
+
+// Run answers reconcile requests, audits, relays and keeps the topology until ctx
+// ends. Work in hand then stops at its next call to a server; whoever comes next
+// completes it.
 func (r *Reconciler) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.stream.ServeReconcile(ctx, r.serve) })
 	group.Go(func() error { r.every(ctx, r.cfg.AuditInterval, "audit", r.Audit); return nil })
 	group.Go(func() error { r.every(ctx, r.cfg.RelayInterval, "relay", r.RelayAll); return nil })
+	group.Go(func() error {
+		r.every(ctx, topologyEvery*r.cfg.RelayInterval, "topology", r.stream.EnsureTopology)
+		return nil
+	})
 	return group.Wait()
 }
 

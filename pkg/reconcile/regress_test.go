@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -19,6 +20,37 @@ func (s *shop) withoutNATS(change func() error) {
 		_, err := s.stream.LastFence(s.t.Context(), s.id)
 		return s.stream.Reachable(), fmt.Sprint(err)
 	})
+}
+
+// NATS loses all its data under a running reconciler: the sale is restored and can
+// be sold again without anybody's help, and what the ledger has is counted.
+func TestASaleIsLoadedAgainByItselfWhenNATSLostItsData(t *testing.T) {
+	s := openShop(t, 5)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.rec.Run(ctx) }()
+	s.awaitLoaded()
+	s.grabs(0, 2)
+	s.write(0)
+	before := s.state().Generation
+	s.nats.Stop()
+	s.must(os.RemoveAll(s.files))
+	s.nats.Start()
+	harness.Eventually(t, stepLimit, "the sale to be loaded in a new stream", func() (bool, string) {
+		st, err := s.store.State(t.Context(), s.id, []string{"A"})
+		if err != nil {
+			return false, err.Error()
+		}
+		fence, err := s.stream.LastFence(t.Context(), s.id)
+		return err == nil && st.Generation > before && fence.Seq == st.Fence, fmt.Sprint(st, fence, err)
+	})
+	s.requireState(3, 2, 2)
+	s.sellOut(2, 3)
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+	s.requireSound()
 }
 
 // A copy of the stream's files that is put back keeps its identity, and gives
