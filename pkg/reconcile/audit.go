@@ -63,7 +63,7 @@ func (d drift) persists(before drift) bool {
 	return false
 }
 
-// Audit looks once at every sale: a watched one that is not loaded is restored,
+// Audit looks once at every sale: a loadable one that is not loaded is restored,
 // one whose counts disagree with the ledger twice in a row is rebuilt, and the memory
 // of one that is over is freed. It looks at each sale whatever becomes of the others.
 func (r *Reconciler) Audit(ctx context.Context) error {
@@ -85,11 +85,8 @@ func (r *Reconciler) Audit(ctx context.Context) error {
 }
 
 func (r *Reconciler) audit(ctx context.Context, s *sale.Sale) error {
-	if !r.cfg.watched(s, r.now()) {
-		return r.free(ctx, s)
-	}
 	if !r.cfg.loadable(s, r.now()) {
-		return nil
+		return r.free(ctx, s)
 	}
 	found, _, err := r.probe(ctx, s)
 	if err != nil {

@@ -99,15 +99,10 @@ func (c *Config) withDefaults() error {
 	return nil
 }
 
-// watched reports whether anything is still to be done for a sale: it was
-// approved once and has not been over for longer than the retention.
-func (c *Config) watched(s *sale.Sale, now time.Time) bool {
-	return s.Status != sale.StatusDraft && now.Before(s.EndsAt.Add(c.Retention))
-}
-
-// loadable reports whether the sale belongs into Redis. A draft does not yet; a
-// sale that was ended, or is over for longer than the retention, no more: what is
-// left of it in Redis goes on serving, and is not restored when it is lost.
+// loadable reports whether the sale belongs into Redis, and is to be audited and
+// relayed. A draft does not yet; a sale that is over for longer than the retention, no
+// more. One that was ended does until then: nothing is sold in it, and yet orders that
+// are pending get their answer there, and cancellations and returns go on.
 func (c *Config) loadable(s *sale.Sale, now time.Time) bool {
-	return c.watched(s, now) && s.Status != sale.StatusEnded
+	return s.Status != sale.StatusDraft && now.Before(s.EndsAt.Add(c.Retention))
 }

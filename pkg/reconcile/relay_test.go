@@ -140,19 +140,42 @@ func TestAFailingSaleDoesNotKeepTheGivebacksOfOthers(t *testing.T) {
 	s.requireState(many-1, 1, many)
 }
 
-// Nothing loads an ended sale again, so its givebacks must not wait for that.
-func TestGivebacksOfEndedSalesDoNotWaitForEver(t *testing.T) {
+// A grant is pending when its sale ends, and then Redis loses everything. The sale
+// is restored until its retention is over: the order gets its answer, and what is
+// cancelled late is given back.
+func TestAnEndedSaleIsRestoredForPendingOrdersAndLateCancellations(t *testing.T) {
 	s := openShop(t, 5)
 	s.reconcile(ResultRestored, stock.ReasonNoState)
 	s.grabs(0, 2)
 	s.write(0)
+	s.grabs(2, 3) // not written
 	_, err := s.ledger.UpdateStatus(t.Context(), s.id, []sale.Status{sale.StatusApproved}, sale.StatusEnded)
 	s.must(err)
+	s.must(s.client.FlushAll(t.Context()).Err())
 	s.cancel(user(0))
 	s.must(s.rec.RelayAll(t.Context()))
-	s.requireState(4, 1, 2) // what is still in Redis is kept right
+	s.requireUnapplied(1)
+	s.must(s.rec.Audit(t.Context()))
+	if f, ok, err := s.store.Find(t.Context(), s.id, sale.OrderID(s.id, user(2), key(user(2)))); err != nil || !ok || !f.Durable {
+		t.Errorf("the pending order's grant: found %v, durable %v, error %v", ok, f.Durable, err)
+	}
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireUnapplied(0)
+	s.requireState(3, 2, 3)
+	s.requireSound()
+}
+
+// Nothing loads a sale again that is over, so its givebacks must not wait for that.
+func TestGivebacksOfSalesThatAreOverDoNotWaitForEver(t *testing.T) {
+	s := openShop(t, 5)
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	s.grabs(0, 1)
+	s.write(0)
 	s.must(s.client.FlushAll(t.Context()).Err())
-	s.cancel(user(1))
+	s.cancel(user(0))
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireUnapplied(1)
+	s.rec.now = func() time.Time { return time.Now().Add(2*time.Hour + 24*time.Hour) }
 	s.must(s.rec.RelayAll(t.Context()))
 	s.requireUnapplied(0)
 }

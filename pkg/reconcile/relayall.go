@@ -8,7 +8,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
-// RelayAll looks once at every watched sale for outboxes whose process is gone,
+// RelayAll looks once at every loadable sale for outboxes whose process is gone,
 // and at the ledger for givebacks that Redis is not known to have. It goes on with
 // the next one whatever becomes of the others.
 func (r *Reconciler) RelayAll(ctx context.Context) error {
@@ -21,7 +21,7 @@ func (r *Reconciler) RelayAll(ctx context.Context) error {
 	for i := range sales {
 		s := &sales[i]
 		byID[s.ID] = s
-		if !r.cfg.watched(s, r.now()) {
+		if !r.cfg.loadable(s, r.now()) {
 			continue
 		}
 		relayed, err := r.relay.Orphans(ctx, s.ID)

@@ -13,7 +13,7 @@ type Result string
 const (
 	ResultRestored    Result = "restored"     // Redis holds a state that this run rebuilt
 	ResultHealthy     Result = "healthy"      // it was loaded and current; nothing was done
-	ResultNotLoadable Result = "not_loadable" // a draft, ended, or over for longer than the retention
+	ResultNotLoadable Result = "not_loadable" // a draft, or over for longer than the retention
 	ResultHeld        Result = "held"         // another reconciler was at it for all the time we waited
 	ResultFailed      Result = "failed"
 )
