@@ -73,7 +73,8 @@ func deadSale(id string) string {
 }
 
 // BuryDead keeps a grant that cannot be recorded. From then on Record drops it
-// as a duplicate, so that its message can be finished. Burying again changes nothing.
+// as a duplicate, so that its message can be finished. Burying again changes nothing;
+// nor does burying what is recorded, perhaps by another who had more luck.
 func (l *Ledger) BuryDead(ctx context.Context, d DeadLetter) error {
 	at := now()
 	row := deadLetterRow{
@@ -82,8 +83,25 @@ func (l *Ledger) BuryDead(ctx context.Context, d DeadLetter) error {
 		Record: append([]byte{}, d.Record...), Status: DeadOpen, At: at, UpdatedAt: at,
 	}
 	return l.change(ctx, "bury dead letter", func(tx *gorm.DB) error {
+		if g, err := d.Grant(); err == nil {
+			recorded, err := l.recorded(tx, newEntry(d.Seq, d.SaleID, d.Generation, &g))
+			if err != nil || recorded {
+				return err
+			}
+		}
 		return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&row).Error
 	})
+}
+
+// recorded locks the items of a grant and reports whether an order or an
+// adjustment of it is written.
+func (l *Ledger) recorded(tx *gorm.DB, e entry) (bool, error) {
+	entries := []entry{e}
+	if _, err := l.lockItems(tx, itemsOf(entries)); err != nil {
+		return false, err
+	}
+	known, err := l.known(tx, entries)
+	return known[e.grant.OrderID], err
 }
 
 // dead returns which entries have a dead letter, in whatever state.
@@ -138,7 +156,7 @@ func (l *Ledger) ReplayDead(ctx context.Context, saleID, orderID string) (Result
 // stock comes back as if it had never been taken, and a grab of an unknown item,
 // which becomes a rejected order when its id allows. The giveback is to be
 // applied in Redis; it is nil when nothing can come back: the record cannot be
-// read, an order has it, or the ledger has no room for it. Cancelling again
+// read, an order or a flow has it, or the ledger has no room for it. Cancelling again
 // changes nothing and returns the same. It answers ErrNotFound, and
 // *DeadStatusError when the letter was replayed.
 func (l *Ledger) CancelDead(ctx context.Context, saleID, orderID, actor, reason string) (*sale.Giveback, error) {
@@ -199,6 +217,10 @@ func (l *Ledger) settleDead(ctx context.Context, saleID, orderID string, to Dead
 // cancelDeadGrant decides the giveback of a dead grant, if there is one.
 func (l *Ledger) cancelDeadGrant(tx *gorm.DB, e entry, letter string, c comeback) (*sale.Giveback, error) {
 	if e.grant.Kind == sale.GrantAdjust {
+		recorded, err := l.recorded(tx, e)
+		if err != nil || recorded {
+			return nil, err // its flow stays true, and nothing comes back
+		}
 		return l.giveUnrecordedBack(tx, e, letter)
 	}
 	p, err := l.record(tx, []entry{e}, letter)

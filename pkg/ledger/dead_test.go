@@ -2,8 +2,13 @@ package ledger_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -165,5 +170,82 @@ func TestAMessageThatCannotBeReadCanBeDismissed(t *testing.T) {
 		if _, err := d.CancelDead(t.Context(), "s", "message-8", "ops", ""); !errors.Is(err, ledger.ErrNotFound) {
 			t.Errorf("an unknown one: got %v", err)
 		}
+	})
+}
+
+func TestWhatIsRecordedIsNotBuried(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		order, less := grab("s", "ann", "1", "A", 1), reduction("s", "less", "B", 2)
+		record(t, d, batchOf(1, order, less))
+		bury(t, d, order)
+		bury(t, d, less)
+		equal(t, "letters", d.count(t, "SELECT COUNT(*) FROM dead_letters"), 0)
+	})
+}
+
+func TestBuryingAndRecordingAtOnceIsOneOrTheOther(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		for i := range 40 {
+			g := grab("s", fmt.Sprint("user", i), "1", "C", 1)
+			var both sync.WaitGroup
+			both.Go(func() {
+				err := d.BuryDead(t.Context(), ledger.DeadLetter{SaleID: "s", OrderID: g.OrderID, Record: sale.AppendGrant(nil, &g)})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			both.Go(func() {
+				if _, err := d.Record(t.Context(), batchOf(uint64(i+1), g)); err != nil {
+					t.Error(err)
+				}
+			})
+			both.Wait()
+			orders := d.count(t, "SELECT COUNT(*) FROM orders WHERE id = ?", g.OrderID)
+			letters := d.count(t, "SELECT COUNT(*) FROM dead_letters WHERE order_id = ?", g.OrderID)
+			equal(t, "orders and letters of one grant", orders+letters, 1)
+		}
+		sound(t, d, "s")
+	})
+}
+
+func TestBuryingWaitsForWhoHoldsTheItems(t *testing.T) {
+	dsn := harness.SharedMariaDB(t).NewDatabase(t)
+	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: time.Second, Attempts: 1}), openRaw(t, "mysql", dsn), false}
+	createSale(t, d, "s")
+	tx, err := d.raw.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.ExecContext(t.Context(), "SELECT * FROM items WHERE sku = 'A' FOR UPDATE")
+	must(t, err)
+	g := grab("s", "ann", "1", "A", 1)
+	err = d.BuryDead(t.Context(), ledger.DeadLetter{SaleID: "s", OrderID: g.OrderID, Record: sale.AppendGrant(nil, &g)})
+	if err == nil {
+		t.Fatal("a grant was buried while another held its items")
+	}
+	equal(t, "letters", d.count(t, "SELECT COUNT(*) FROM dead_letters"), 0)
+}
+
+func TestACancelledLetterOfARecordedReductionGivesNothingBack(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		less := reduction("s", "less", "A", 2)
+		bury(t, d, less)
+		d.exec(t, "UPDATE dead_letters SET order_id = 'hidden'")
+		record(t, d, batchOf(1, less))
+		d.exec(t, "UPDATE dead_letters SET order_id = ?", less.OrderID)
+
+		giveback, err := d.CancelDead(t.Context(), "s", less.OrderID, "ops", "")
+		must(t, err)
+		if giveback != nil {
+			t.Errorf("%+v comes back of a reduction that stays", giveback)
+		}
+		equal(t, "stock", item(t, d, "s", "A").Stock, 8)
+		settled := snapshot(t, d, "s", 1).settled
+		if want := []string{fmt.Sprint(less.OrderID, less.Lines)}; !slices.Equal(settled, want) {
+			t.Errorf("settled are %v, want %v", settled, want)
+		}
+		sound(t, d, "s")
 	})
 }

@@ -142,7 +142,9 @@ func (s *Snapshot) Settled(visit func(*sale.Grant) error) error {
 		return fmt.Errorf("read adjustments: %w", err)
 	}
 	cancelled := s.tx.Where("sale_id = ? AND status = ?", s.sale.ID, DeadCancelled).
-		Where("NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = dead_letters.order_id)")
+		Where("NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = dead_letters.order_id)").
+		Where("NOT EXISTS (SELECT 1 FROM flows WHERE flows.sale_id = dead_letters.sale_id AND flows.sku IN ?"+
+			" AND flows.kind = ? AND flows.ref = dead_letters.order_id)", s.skus(), sale.FlowAdjust)
 	return s.visitDead(cancelled, func(d *DeadLetter) error {
 		g, err := d.Grant()
 		if err != nil {
@@ -152,13 +154,17 @@ func (s *Snapshot) Settled(visit func(*sale.Grant) error) error {
 	})
 }
 
-func (s *Snapshot) reductions(visit func(*sale.Grant) error) error {
+func (s *Snapshot) skus() []string {
 	skus := make([]string, len(s.items))
 	for i, item := range s.items {
 		skus[i] = item.SKU
 	}
+	return skus
+}
+
+func (s *Snapshot) reductions(visit func(*sale.Grant) error) error {
 	query := s.tx.Model(&flowRow{}).Select("ref", "sku", "qty_step", "actor", "reason", "at").
-		Where("sale_id = ? AND sku IN ? AND kind = ? AND qty_step <= 0", s.sale.ID, skus, sale.FlowAdjust)
+		Where("sale_id = ? AND sku IN ? AND kind = ? AND qty_step <= 0", s.sale.ID, s.skus(), sale.FlowAdjust)
 	return eachRow(query, func(scan scanner) error {
 		g := sale.Grant{Kind: sale.GrantAdjust, Lines: make([]sale.Line, 1)}
 		var actor, reason string
