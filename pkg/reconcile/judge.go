@@ -14,6 +14,7 @@ func (v *verification) judge(fromLedger []ledger.Check) {
 		v.add(Check{Name: "ledger_" + c.Name, Guarantee: ledgerGuarantees[c.Name], OK: c.OK, Detail: c.Detail})
 	}
 	v.judgeGrants()
+	v.add(verdict("stream_written", guaranteeOneOrder, v.unwritten, nil))
 	v.add(verdict("one_order_per_key", guaranteeOneKey, v.badKeys, nil))
 	v.add(verdict("nothing_taken_twice", guaranteeNoOversell, v.books.Violations, nil))
 	if v.out.Loaded {

@@ -45,7 +45,7 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 	w := newWriter(ctx, restore, x.cfg.Chunk)
 	err = x.ledger.ReadSnapshot(ctx, x.saleID, status.StreamID, status.FirstSeq, func(snap *ledger.Snapshot) error {
 		x.sale = snap.Sale()
-		floor, trusted, err := x.floorOf(ctx, snap, status.FirstSeq)
+		floor, trusted, err := x.floorOf(ctx, snap, status)
 		if err != nil {
 			return err
 		}

@@ -100,7 +100,8 @@ type Read struct {
 	Outboxes Relayed `json:"outboxes"`
 	Progress uint64  `json:"progress"` // the ledger has the stream up to here
 	// StreamRegressed: the stream does not have the message that the ledger wrote
-	// last, so all of it was read. An older copy of it was restored, or it was purged.
+	// last, so all of it was read. An older copy of it was restored, or that
+	// message was purged.
 	StreamRegressed bool `json:"stream_regressed,omitempty"`
 
 	TailMessages int64 `json:"tail_messages"`

@@ -91,7 +91,7 @@ func (r *Reconciler) readBooks(ctx context.Context, saleID string, at restPoint,
 	err := r.ledger.ReadSnapshot(ctx, saleID, at.stream.StreamID, at.stream.FirstSeq, func(snap *ledger.Snapshot) error {
 		b.items = snap.Items()
 		var err error
-		if b.floor, _, err = r.floorOf(ctx, snap, at.stream.FirstSeq); err != nil {
+		if b.floor, _, err = r.floorOf(ctx, snap, at.stream); err != nil {
 			return err
 		}
 		if !whole {

@@ -8,6 +8,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
 )
 
 // Verification is what a look at every guarantee found. While the sale moves, only
@@ -70,17 +71,23 @@ const (
 // verification is one call of Verify.
 type verification struct {
 	*Reconciler
-	sale  sale.Sale
-	out   Verification
-	marks map[string]mark // by order id
-	floor uint64
-	books Folded
-	redis redisSide
-	// streamSince is when the stream was made: it can't know older orders.
-	streamSince time.Time
-	adjusts     int64 // grants of the stream that are adjustments
+	sale    sale.Sale
+	out     Verification
+	marks   map[string]mark // by order id
+	floor   uint64
+	books   Folded
+	redis   redisSide
+	trusted bool // see floorOf
+	// oldest is the generation of the sale's first batch in the stream, or of its
+	// last fence when there is none. Orders of earlier generations are older than the
+	// stream, or were purged from it; those of oldest itself only if it was purged.
+	oldest      int64
+	batches     int
+	purged      bool
+	unwritten   Violations // messages that are settled and not written
+	adjusts     int64      // grants of the stream that are adjustments
 	orders      int64
-	oldOrders   int64      // orders from before the stream
+	oldOrders   int64      // orders whose grants the stream can't have any more
 	strayOrders Violations // orders without a grant
 	badKeys     Violations // orders that their idempotency key does not name
 	deadLetters int64
@@ -123,12 +130,15 @@ func (v *verification) do(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	v.out.Loaded, v.out.Why, v.redis.state = found.Loaded, found.Why, state
+	v.out.Loaded, v.out.Why, v.redis.state, v.oldest = found.Loaded, found.Why, state, found.LastGeneration
 	at, err := v.takeRestPoint(ctx, v.sale.ID)
 	if err != nil {
 		return err
 	}
 	if err := v.readLedgerAndStream(ctx, at); err != nil {
+		return err
+	}
+	if err := v.findUnwritten(ctx, at.stream); err != nil {
 		return err
 	}
 	if v.out.Moving, err = v.moving(ctx, v.sale.ID, at, v.floor); err != nil {
@@ -151,10 +161,9 @@ func (v *verification) do(ctx context.Context) (err error) {
 // readLedgerAndStream takes a snapshot of the ledger and then reads the whole
 // stream: whatever order the snapshot has, its grant is in what is read.
 func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (err error) {
-	v.streamSince = time.Unix(0, at.stream.StreamID)
 	return v.ledger.ReadSnapshot(ctx, v.sale.ID, at.stream.StreamID, at.stream.FirstSeq, func(snap *ledger.Snapshot) error {
 		v.sale = snap.Sale()
-		if v.floor, _, err = v.floorOf(ctx, snap, at.stream.FirstSeq); err != nil {
+		if v.floor, v.trusted, err = v.floorOf(ctx, snap, at.stream); err != nil {
 			return err
 		}
 		fold := NewFold(&v.sale, func(orderID string, _ []byte) error {
@@ -165,6 +174,7 @@ func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (e
 		if err != nil {
 			return err
 		}
+		v.purged = end.Purged
 		if err := v.stream.ReadGrants(ctx, v.sale.ID, 0, end.LastSeq, func(seq uint64, batch sale.Batch) error {
 			v.readBatch(fold, seq, batch)
 			return nil
@@ -179,7 +189,25 @@ func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (e
 	})
 }
 
+// findUnwritten looks for a message that the order workers have settled, so that it
+// never comes to them again, and that the ledger nevertheless lacks. They settle only
+// what is committed, and the snapshot is younger than at: on its way nothing can be.
+func (v *verification) findUnwritten(ctx context.Context, at stream.Status) error {
+	if !v.trusted || at.AckFloor <= v.floor {
+		return nil
+	}
+	_, found, err := v.stream.TimestampAt(ctx, v.floor+1)
+	if err == nil && found { // not when it was purged
+		v.unwritten.Addf("message %d is settled and not written; everything is settled through %d", v.floor+1, at.AckFloor)
+	}
+	return err
+}
+
 func (v *verification) readBatch(fold *Fold, seq uint64, batch sale.Batch) {
+	if v.batches == 0 {
+		v.oldest = batch.Generation
+	}
+	v.batches++
 	for i := range batch.Grants {
 		g := &batch.Grants[i]
 		if g.Kind == sale.GrantAdjust && v.marks[g.OrderID] == 0 {
@@ -208,7 +236,7 @@ func (v *verification) note(from origin, orderID string, o *sale.Order) {
 	v.marks[orderID] |= inOrders
 	switch {
 	case was&inStream != 0:
-	case o.CreatedAt.Before(v.streamSince):
+	case o.Generation < v.oldest || o.Generation == v.oldest && v.purged:
 		v.oldOrders++
 	default:
 		v.strayOrders.Addf("order %s has no grant in the stream", orderID)

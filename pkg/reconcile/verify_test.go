@@ -1,12 +1,16 @@
 package reconcile
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/stream"
 )
 
 func (s *shop) verify() Verification {
@@ -164,4 +168,57 @@ func TestVerifyKnowsOrdersFromBeforeTheStream(t *testing.T) {
 	if n := check(t, v, "orders_have_grants").Numbers["older_than_the_stream"]; n != 6 {
 		t.Errorf("%d orders are older than the stream, want 6", n)
 	}
+}
+
+// An operator purges a sale's messages. Nobody can find the grants of its orders in
+// the stream any more, which is no fault of the orders.
+func TestVerifyKnowsOrdersThatWerePurgedFromTheStream(t *testing.T) {
+	s := lively(t)
+	_, err := s.nats.Conn().Request("$JS.API.STREAM.PURGE."+stream.GrantsStream, []byte(`{"filter":"grants.`+s.id+`"}`), stepLimit)
+	s.must(err)
+	v := s.requireSound()
+	if n := check(t, v, "orders_have_grants").Numbers["older_than_the_stream"]; n != 6 {
+		t.Errorf("%d orders are older than the stream, want 6", n)
+	}
+}
+
+// The clocks of grab nodes say nothing about the age of the stream.
+func TestVerifyMissesNoMadeUpOrderWhoseClockIsBehind(t *testing.T) {
+	s := lively(t)
+	s.must(execute(t, s.dsn, `INSERT INTO orders SELECT '`+sale.OrderID(s.id, "x", "x")+`', sale_id, 'x', 'x', ip, status, items,
+		generation, created_at - INTERVAL 1 YEAR, expires_at, updated_at FROM orders WHERE user_id = 'user1'`))
+	if c := check(t, s.verify(), "orders_have_grants"); c.OK || c.Numbers["older_than_the_stream"] != 0 {
+		t.Errorf("check %+v, want the order found to have no grant", c)
+	}
+}
+
+// A message that was acknowledged and never written does not come again: that is a
+// fault, not something under way.
+func TestVerifyFindsAMessageThatIsSettledAndNotWritten(t *testing.T) {
+	s := lively(t)
+	s.grabs(10, 12)
+	if c := check(t, s.verify(), "stream_written"); !c.OK {
+		t.Errorf("check %+v of messages that nobody has settled", c)
+	}
+	consumer, err := s.stream.NewConsumer(stream.ConsumerConfig{}, func(_ context.Context, messages []stream.Message) []stream.Result {
+		results := make([]stream.Result, len(messages))
+		for i := range results {
+			results[i] = stream.Ack()
+		}
+		return results
+	})
+	s.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); consumer.Run(ctx) }()
+	harness.Eventually(t, stepLimit, "everything to be settled", func() (bool, string) {
+		status, err := s.stream.Info(t.Context())
+		return err == nil && status.AckFloor == status.LastSeq, fmt.Sprint(status, err)
+	})
+	cancel()
+	<-done
+	if v := s.verify(); v.OK || check(t, v, "stream_written").OK {
+		t.Errorf("verification %+v, want the unwritten message found", v)
+	}
+	s.requireSound() // once it is written
 }

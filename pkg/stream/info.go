@@ -18,6 +18,7 @@ type Status struct {
 	Bytes    uint64
 	LastTime time.Time // when LastSeq was stored
 	Replicas int       // servers that keep the stream
+	Purged   bool      // an operator has removed messages
 
 	// Of the consumer; all zero when it does not exist.
 	Pending     uint64 // messages not delivered yet; what was just published may be missing
@@ -40,6 +41,7 @@ func (s *Stream) Info(ctx context.Context) (Status, error) {
 		Bytes:    info.State.Bytes,
 		LastTime: info.State.LastTime,
 		Replicas: info.Config.Replicas,
+		Purged:   purged(info),
 	}
 	ctx, cancel, err := s.request(ctx)
 	if err != nil {
@@ -59,6 +61,17 @@ func (s *Stream) Info(ctx context.Context) (Status, error) {
 	status.AckPending = orders.NumAckPending
 	status.Redelivered = orders.NumRedelivered
 	return status, nil
+}
+
+// purged reports whether messages are missing between the first one the stream ever
+// stored and the last.
+func purged(info *jetstream.StreamInfo) bool {
+	first := max(info.Config.FirstSeq, 1)
+	ever := uint64(0)
+	if info.State.LastSeq >= first {
+		ever = info.State.LastSeq - first + 1
+	}
+	return info.State.Msgs < ever
 }
 
 // StreamID identifies GRANTS: the time of its creation, in Unix nanoseconds. A
