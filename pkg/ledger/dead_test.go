@@ -224,6 +224,9 @@ func TestBuryingWaitsForWhoHoldsTheItems(t *testing.T) {
 	if err == nil {
 		t.Fatal("a grant was buried while another held its items")
 	}
+	if !d.Transient(err) || d.Permanent(err) {
+		t.Errorf("%v is not called transient, or permanent", err)
+	}
 	equal(t, "letters", d.count(t, "SELECT COUNT(*) FROM dead_letters"), 0)
 }
 

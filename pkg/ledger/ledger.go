@@ -126,8 +126,9 @@ type database interface {
 	orderLines() string
 	// lockedItems is the FROM item for reading items that are to be locked.
 	lockedItems() string
-	// transient and permanent judge an error of the driver; see change.
+	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.
 	transient(err error) bool
+	duplicate(err error) bool
 	permanent(err error) bool
 	close() error
 }

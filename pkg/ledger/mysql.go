@@ -194,11 +194,16 @@ func (m *mysqlDatabase) transient(err error) bool {
 		return errors.Is(err, mysql.ErrInvalidConn)
 	}
 	switch refused.Number {
-	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlDuplicateKey, mysqlTooManyConnections, mysqlShutdown,
+	case mysqlDeadlock, mysqlLockWaitTimeout, mysqlTooManyConnections, mysqlShutdown,
 		mysqlReadOnly, mysqlTransactionReadOnly, mysqlQueryInterrupted, mysqlConnectionKilled, mysqlGone, mysqlLost:
 		return true
 	}
 	return false
+}
+
+func (m *mysqlDatabase) duplicate(err error) bool {
+	var refused *mysql.MySQLError
+	return errors.As(err, &refused) && refused.Number == mysqlDuplicateKey
 }
 
 func (m *mysqlDatabase) permanent(err error) bool {

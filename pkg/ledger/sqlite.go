@@ -86,12 +86,16 @@ func (s *sqliteDatabase) orderLines() string {
 func (s *sqliteDatabase) lockedItems() string { return "items" }
 
 func (s *sqliteDatabase) transient(err error) bool {
-	switch code := sqliteCode(err); code {
+	primary := sqliteCode(err) & sqlitePrimary
+	return primary == sqliteBusy || primary == sqliteLocked
+}
+
+func (s *sqliteDatabase) duplicate(err error) bool {
+	switch sqliteCode(err) {
 	case sqliteConstraintPrimary, sqliteConstraintUnique, sqliteConstraintRowID:
 		return true
-	default:
-		return code&sqlitePrimary == sqliteBusy || code&sqlitePrimary == sqliteLocked
 	}
+	return false
 }
 
 func (s *sqliteDatabase) permanent(err error) bool {

@@ -28,18 +28,29 @@ func (l *Ledger) change(ctx context.Context, what string, do func(tx *gorm.DB) e
 	}
 }
 
-// transient reports whether the same transaction may succeed later.
+// transient reports whether the same transaction may succeed when it is begun again
+// now: a row that another has inserted meanwhile is then found.
 func (l *Ledger) transient(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false
-	}
+	return !timeIsUp(err) && (l.passing(err) || l.store.duplicate(err))
+}
+
+func timeIsUp(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Transient reports whether an error is the database's or its load's, and no
+// fault of the data: a lock that another holds, a deadlock, a lost connection, or
+// that the call's time was up. It passes, be it after hours.
+func (l *Ledger) Transient(err error) bool { return timeIsUp(err) || l.passing(err) }
+
+func (l *Ledger) passing(err error) bool {
 	var network net.Error
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || l.store.transient(err)
 }
 
 // Permanent reports whether an error blames the data: the same call fails again,
-// however often it is repeated. Everything else may pass.
+// however often it is repeated. Everything else may pass; see Transient.
 func (l *Ledger) Permanent(err error) bool {
 	var poison *PoisonError
 	return errors.As(err, &poison) || l.store.permanent(err)

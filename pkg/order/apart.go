@@ -59,9 +59,9 @@ func (r *run) finish(ctx context.Context, rest part) {
 	}
 }
 
-// separate writes what it can of a part that failed. It splits the part until
-// single grants are left to blame: at most two transactions per grant, and few
-// when few are to blame.
+// separate writes what it can of a part that failed. It splits the part, first by
+// sale, until single grants are left to blame: at most two transactions per grant,
+// and few when few are to blame.
 func (r *run) separate(ctx context.Context, p part, v verdict, err error) {
 	if poison, ok := errors.AsType[*ledger.PoisonError](err); ok {
 		rest, named := p.without(poison.Grants)
@@ -73,12 +73,23 @@ func (r *run) separate(ctx context.Context, p part, v verdict, err error) {
 			return
 		}
 	}
+	if sales := p.bySale(); len(sales) > 1 {
+		for _, one := range sales {
+			r.again(ctx, one)
+		}
+		return
+	}
 	left, right, ok := p.halves()
 	if !ok {
 		r.blame(ctx, p, v, err)
 		return
 	}
 	r.again(ctx, left)
+	if v == busy && left.stuck() {
+		// Not a matter of size: the right half would only wait for the same lock.
+		right.setStuck()
+		return
+	}
 	r.again(ctx, right)
 }
 
@@ -87,7 +98,7 @@ func (r *run) again(ctx context.Context, p part) {
 	if r.away || len(p) == 0 {
 		return
 	}
-	if v, err := r.record(ctx, p); v == refused || v == unsure {
+	if v, err := r.record(ctx, p); v == refused || v == unsure || v == busy {
 		r.separate(ctx, p, v, err)
 	}
 }
@@ -97,12 +108,16 @@ func (r *run) again(ctx context.Context, p part) {
 // coming back when it failed.
 func (r *run) blame(ctx context.Context, p part, v verdict, err error) {
 	d := p[0].delivery
-	if len(p[0].grants) == 0 {
+	if len(p[0].grants) == 0 || v == busy {
 		d.stuck = true
 		return
 	}
 	if v == unsure && d.NumDelivered >= r.worker.cfg.MaxDeliveries {
 		if v, err = r.record(ctx, p); v == recorded || v == away {
+			return
+		}
+		if v == busy {
+			d.stuck = true
 			return
 		}
 	}

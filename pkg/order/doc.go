@@ -15,6 +15,7 @@
 //	fetched ─▶ one transaction with others ──committed──▶ ack
 //	              │
 //	              ├─ database away ─▶ retry, later and later; never anything else
+//	              ├─ a lock, or no time ─▶ retry, later and later; other sales are written
 //	              ├─ failed, reason unknown ─▶ retry; from the third delivery on, taken apart
 //	              └─ failed for good ─▶ taken apart
 //	taken apart: good grants are written in this very delivery

@@ -1,7 +1,10 @@
 package order_test
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +66,67 @@ func TestDatabaseThatHangsCostsNoGrant(t *testing.T) {
 
 	d.awaitProgress(d.lastSeq())
 	d.requireOneOrderEach(1050)
+	d.requireNoDeadLetters()
+}
+
+// holdItems locks the rows of a sale's items until release is called.
+func (d *desk) holdItems(saleID string) (release func()) {
+	d.t.Helper()
+	tx := get[*sql.Tx](d.t)(d.db.BeginTx(context.Background(), nil))
+	var units int64
+	err := tx.QueryRowContext(d.t.Context(), "SELECT SUM(stock) FROM (SELECT stock FROM items FORCE INDEX (PRIMARY) WHERE sale_id = ? FOR UPDATE) held", saleID).Scan(&units)
+	release = sync.OnceFunc(func() { _ = tx.Rollback() })
+	d.t.Cleanup(release)
+	must(d.t, err)
+	return release
+}
+
+func TestLockThatOutlastsAllDeliveriesCostsNoGrant(t *testing.T) {
+	d := openDesk(t, 10_000)
+	for i := range 5 {
+		d.publish(d.crowd(fmt.Sprint("batch-", i), 20)...)
+	}
+	release := d.holdItems(d.sale.ID)
+	cfg := quick
+	cfg.TxTimeout = 100 * time.Millisecond
+	watch := &deliveries{Stream: d.stream}
+	d.workWith(cfg, d.ledger, watch)
+	harness.Eventually(t, wait, "messages come more often than the worker has patience", func() (bool, string) {
+		most := watch.most()
+		return most > cfg.MaxDeliveries+2, fmt.Sprint(most)
+	})
+	d.requireNoDeadLetters()
+	release()
+
+	d.awaitProgress(d.lastSeq())
+	d.requireOneOrderEach(100)
+	d.requireNoDeadLetters()
+}
+
+func TestLockedSaleDoesNotKeepOthersWaiting(t *testing.T) {
+	d := openDesk(t, 10_000)
+	locked := d.sale
+	other := locked
+	other.ID += "-other"
+	other = get[sale.Sale](t)(d.ledger.CreateSale(t.Context(), other))
+	grants := 0
+	for i := range 6 { // of both sales in turn, so that every fetch has both
+		for _, d.sale = range []sale.Sale{locked, other} {
+			d.begin()
+			d.publish(d.crowd(fmt.Sprint("batch-", i), 10)...)
+		}
+		grants += 10
+	}
+	release := d.holdItems(locked.ID)
+	d.work(order.WorkerConfig{Loops: 1, TxTimeout: 2 * time.Second, RetryBase: time.Hour, RetryMax: time.Hour})
+	harness.Eventually(t, wait, "the other sale's orders", func() (bool, string) {
+		n := d.count("SELECT COUNT(*) FROM orders WHERE sale_id = ?", other.ID)
+		return n == int64(grants), fmt.Sprint(n)
+	})
+	if n := d.count("SELECT COUNT(*) FROM orders WHERE sale_id = ?", locked.ID); n != 0 {
+		t.Errorf("%d orders of the locked sale, want none: its items are held", n)
+	}
+	release()
 	d.requireNoDeadLetters()
 }
 

@@ -1,6 +1,8 @@
 package order
 
 import (
+	"slices"
+
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -13,7 +15,7 @@ type delivery struct {
 	batch   sale.Batch // without grants for a fence
 	blamed  []blamed   // its grants that can't be written
 	written bool       // all of it is, and its progress
-	stuck   bool       // it can't be written, and no grant is to blame
+	stuck   bool       // it can't be written now, and no grant is to blame
 }
 
 // blamed is a grant that can't be written.
@@ -67,6 +69,24 @@ func (p part) deliveries() int {
 	return most
 }
 
+// bySale splits a part at the borders of sales, and keeps the order within each:
+// what keeps one sale from being written, such as a lock on its items, mostly
+// spares the others.
+func (p part) bySale() []part {
+	var parts []part
+	place := make(map[string]int)
+	for _, s := range p {
+		i, ok := place[s.delivery.SaleID]
+		if !ok {
+			i = len(parts)
+			place[s.delivery.SaleID] = i
+			parts = append(parts, nil)
+		}
+		parts[i] = append(parts[i], s)
+	}
+	return parts
+}
+
 // halves splits a part between messages or, when it is of one, between its
 // grants. A part of one grant, or of a message without grants, can't be split.
 func (p part) halves() (part, part, bool) {
@@ -79,6 +99,17 @@ func (p part) halves() (part, part, bool) {
 		return nil, nil, false
 	}
 	return part{{delivery: s.delivery, grants: s.grants[:n/2]}}, part{{delivery: s.delivery, grants: s.grants[n/2:]}}, true
+}
+
+// stuck reports whether some of a part can't be written now.
+func (p part) stuck() bool {
+	return slices.ContainsFunc(p, func(s portion) bool { return s.delivery.stuck })
+}
+
+func (p part) setStuck() {
+	for _, s := range p {
+		s.delivery.stuck = true
+	}
 }
 
 // without returns the part without the grants that the ledger names, and these.

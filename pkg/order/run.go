@@ -17,6 +17,7 @@ type run struct {
 	results []stream.Result
 	tally   Tally
 	away    bool // the database does not answer, or we stop: the rest waits
+	hurried bool // a transaction met a lock or had no time: the next ones get less
 }
 
 // decode reads the messages. One that can't be read becomes a dead letter at
@@ -70,7 +71,7 @@ func (r *run) write(ctx context.Context, p part) {
 		}
 	case v == away:
 		r.retryAll(p, ReasonAway)
-	case v == unsure && p.deliveries() < r.worker.cfg.ApartAfter:
+	case (v == unsure || v == busy && len(p.bySale()) == 1) && p.deliveries() < r.worker.cfg.ApartAfter:
 		r.retryAll(p, ReasonFailed)
 	default:
 		r.takeApart(ctx, p, v, err)
@@ -84,6 +85,7 @@ const (
 	recorded verdict = iota // committed
 	refused                 // the data is to blame
 	unsure                  // the database answers, and yet it failed
+	busy                    // a lock, or no time: it passes, and no grant is to blame
 	away                    // no database, or no time left
 )
 
@@ -91,7 +93,7 @@ const (
 func (r *run) record(ctx context.Context, p part) (verdict, error) {
 	w := r.worker
 	begin := time.Now()
-	tx, cancel := context.WithTimeout(ctx, w.cfg.TxTimeout)
+	tx, cancel := context.WithTimeout(ctx, r.patience())
 	defer cancel()
 	result, err := w.ledger.Record(tx, p.batch())
 	w.metrics.TxSeconds.Observe(time.Since(begin).Seconds())
@@ -118,10 +120,25 @@ func (r *run) judge(ctx context.Context, err error) verdict {
 	if r.worker.ledger.Permanent(err) {
 		return refused
 	}
-	if r.ping(ctx) != nil {
+	switch {
+	case r.ping(ctx) != nil:
 		return away
+	case r.worker.ledger.Transient(err):
+		r.hurried = true
+		return busy
 	}
 	return unsure
+}
+
+// hurry is by how much a transaction gets less time after one that met a lock:
+// a batch may hold the grants of many sales, and each may meet one.
+const hurry = 10
+
+func (r *run) patience() time.Duration {
+	if r.hurried {
+		return r.worker.cfg.TxTimeout / hurry
+	}
+	return r.worker.cfg.TxTimeout
 }
 
 // ping asks the database for a sign of life; without one the rest waits.

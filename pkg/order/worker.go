@@ -20,6 +20,8 @@ type Ledger interface {
 	BuryDead(ctx context.Context, letter ledger.DeadLetter) error
 	// Permanent reports whether an error blames the data.
 	Permanent(err error) bool
+	// Transient reports whether an error passes and is no fault of the data.
+	Transient(err error) bool
 	// Ping returns nil when the database answers.
 	Ping(ctx context.Context) error
 }
@@ -53,6 +55,7 @@ type WorkerConfig struct {
 	// again. Default 30s. The worker asks for more in time.
 	AckWait time.Duration
 	// TxTimeout bounds one transaction with its retries, 10ms to 1h. Default 30s.
+	// After one that met a lock the others of the same batch have a tenth of it.
 	TxTimeout time.Duration
 	// PingTimeout bounds the question whether a failure is the database's or the
 	// batch's, 10ms to 1m. Default 2s.
@@ -112,7 +115,7 @@ func setDefault[T comparable](field *T, value T) {
 // Reasons of a delivery that is tried again, for the metrics.
 const (
 	ReasonAway   = "ledger_away" // the database can't be reached
-	ReasonFailed = "tx_failed"   // the transaction failed, why is not known
+	ReasonFailed = "tx_failed"   // the transaction failed: a lock, no time, or why is not known
 	ReasonPoison = "poison"      // a grant can't be written; it gets more chances
 	ReasonBurial = "burial"      // a dead letter could not be stored
 )
