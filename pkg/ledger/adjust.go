@@ -103,16 +103,7 @@ func refUnused(tx *gorm.DB, g sale.Giveback) error {
 	return err
 }
 
-// FindAdjust returns an adjustment, up or down, that is in the ledger, or
-// ErrNotFound.
-func (l *Ledger) FindAdjust(ctx context.Context, saleID, sku, ref string) (Adjusted, error) {
-	done, err := findAdjust(l.read.WithContext(ctx), saleID, sku, ref)
-	if err != nil {
-		return Adjusted{}, fmt.Errorf("adjustment %s of %s of sale %s: %w", ref, sku, saleID, err)
-	}
-	return done, nil
-}
-
+// findAdjust returns an adjustment, up or down, or ErrNotFound.
 func findAdjust(tx *gorm.DB, saleID, sku, ref string) (Adjusted, error) {
 	flow, err := take[flowRow](tx.Where("sale_id = ? AND sku = ? AND kind = ? AND ref = ?", saleID, sku, sale.FlowAdjust, ref))
 	if err != nil {

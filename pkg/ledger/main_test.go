@@ -157,9 +157,12 @@ func sound(t testing.TB, d desk, saleID string) {
 
 func item(t testing.TB, d desk, saleID, sku string) ledger.ItemTotals {
 	t.Helper()
-	totals, err := d.Totals(t.Context(), saleID)
-	must(t, err)
-	for _, it := range totals.Items {
+	var items []ledger.ItemTotals
+	must(t, d.ReadSnapshot(t.Context(), saleID, stream, 1, func(s *ledger.Snapshot) error {
+		items = s.Items()
+		return nil
+	}))
+	for _, it := range items {
 		if it.SKU == sku {
 			return it
 		}

@@ -130,33 +130,6 @@ type ItemTotals struct {
 	PriceCents int64
 }
 
-// Totals are the counts of a sale.
-type Totals struct {
-	Items  []ItemTotals // in the sale's order
-	Orders int64        // in any state
-	Users  int64        // who have one of them
-}
-
-// Totals counts a sale, or answers ErrNotFound.
-func (l *Ledger) Totals(ctx context.Context, saleID string) (Totals, error) {
-	var t Totals
-	db := l.read.WithContext(ctx)
-	var items []itemRow
-	if err := db.Where("sale_id = ?", saleID).Order("position").Find(&items).Error; err != nil {
-		return t, fmt.Errorf("totals of sale %s: %w", saleID, err)
-	}
-	if len(items) == 0 {
-		return t, fmt.Errorf("totals of sale %s: %w", saleID, ErrNotFound)
-	}
-	t.Items = itemTotals(items)
-	err := db.Model(&orderRow{}).Select("COUNT(*), COUNT(DISTINCT user_id)").Where("sale_id = ?", saleID).
-		Row().Scan(&t.Orders, &t.Users)
-	if err != nil {
-		return Totals{}, fmt.Errorf("totals of sale %s: %w", saleID, err)
-	}
-	return t, nil
-}
-
 func itemTotals(rows []itemRow) []ItemTotals {
 	totals := make([]ItemTotals, len(rows))
 	for i, r := range rows {

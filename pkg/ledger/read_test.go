@@ -76,22 +76,3 @@ func TestFlowsAreListedInPages(t *testing.T) {
 		equal(t, "flows", n, 8)
 	})
 }
-
-func TestTotalsCountEverything(t *testing.T) {
-	onEach(t, func(t *testing.T, d desk) {
-		createSale(t, d, "s")
-		g := grab("s", "ann", "1", "A", 2)
-		record(t, d, batchOf(1, g, grab("s", "ann", "2", "A", 1), grab("s", "bob", "1", "B", 1)))
-		_, _, err := d.Cancel(t.Context(), g.OrderID, "ann", "")
-		must(t, err)
-		totals, err := d.Totals(t.Context(), "s")
-		must(t, err)
-		equal(t, "orders", totals.Orders, 3)
-		equal(t, "users", totals.Users, 2)
-		equal(t, "first item", totals.Items[0], ledger.ItemTotals{SKU: "B", Stock: 5, Granted: 1, Sold: 1, PriceCents: 200})
-		equal(t, "second item", totals.Items[1], ledger.ItemTotals{SKU: "A", Stock: 10, Granted: 3, Returned: 2, Sold: 1, PriceCents: 100})
-		if _, err := d.Totals(t.Context(), "none"); !errors.Is(err, ledger.ErrNotFound) {
-			t.Errorf("an unknown sale: got %v", err)
-		}
-	})
-}
