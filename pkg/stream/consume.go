@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -251,7 +250,7 @@ func (c *Consumer) work(ctx context.Context, from source, deliveries []jetstream
 		if i < len(results) {
 			result = results[i]
 		}
-		if err := c.settle(ctx, &messages[i], result); err != nil {
+		if err := settle(&messages[i], result, c.cfg.RetryDelay); err != nil {
 			failures = append(failures, err)
 		}
 	}
@@ -261,34 +260,17 @@ func (c *Consumer) work(ctx context.Context, from source, deliveries []jetstream
 // settle carries out a result. A lost acknowledgement is no harm: the message comes
 // again, and its work is idempotent. So there is no waiting for the server to
 // confirm it (DoubleAck), which would cost a round trip per message.
-func (c *Consumer) settle(ctx context.Context, m *Message, result Result) error {
+func settle(m *Message, result Result, retryDelay time.Duration) error {
 	switch result.kind {
 	case kindAck:
 		return m.delivery.Ack()
-	case kindDead:
-		letter := DeadLetter{
-			SaleID:    m.SaleID,
-			ID:        deadID(m),
-			SourceSeq: m.Seq,
-			Reason:    result.reason,
-			Data:      m.Data,
-		}
-		if _, err := c.stream.PublishDead(ctx, letter); err != nil {
-			return errors.Join(err, m.delivery.NakWithDelay(c.cfg.RetryDelay))
-		}
-		return m.delivery.TermWithReason(headerText(result.reason))
 	default:
 		after := result.after
 		if after <= 0 {
-			after = c.cfg.RetryDelay
+			after = retryDelay
 		}
 		return m.delivery.NakWithDelay(after)
 	}
-}
-
-// deadID names a message that died: its sequence, in this very stream.
-func deadID(m *Message) string {
-	return GrantsStream + "-" + strconv.FormatInt(m.StreamID, 10) + "-" + strconv.FormatUint(m.Seq, 10)
 }
 
 // settleError sums up what could not be settled in one line.

@@ -181,51 +181,6 @@ func TestAForgottenMessageComesAgain(t *testing.T) {
 	}
 }
 
-func TestADeadMessageBecomesALetterAndEnds(t *testing.T) {
-	s := open(t, harness.NATS(t))
-	m := &maker{saleID: "s1", process: "p", fence: begin(t, s, "s1"), grants: 1}
-	_, body := m.next()
-	m.number = 0
-	seq := m.publish(t, s)
-	b := &inbox{answer: func(m stream.Message) stream.Result {
-		if m.IsFence {
-			return stream.Ack()
-		}
-		return stream.Dead("no such item:\nA")
-	}}
-	consume(t, s, b.handle)
-	settled(t, s)
-	if n := b.deliveries(seq); n != 1 {
-		t.Fatalf("delivered %d times, want 1", n)
-	}
-	letters := get[[]stream.DeadLetter](t)(s.DeadLetters(t.Context(), "s1", 0, 10))
-	if len(letters) != 1 {
-		t.Fatalf("there are %d dead letters, want 1", len(letters))
-	}
-	l := letters[0]
-	if l.SourceSeq != seq || l.Reason != "no such item: A" || string(l.Data) != string(body) || l.SaleID != "s1" {
-		t.Fatalf("the letter is %+v", l)
-	}
-}
-
-func TestAMessageDoesNotEndBeforeItsDeadLetterIsStored(t *testing.T) {
-	server := harness.NATS(t)
-	s := open(t, server)
-	seq := begin(t, s, "s1").Seq
-	js := get[jetstream.JetStream](t)(jetstream.New(server.Conn()))
-	must(t, js.DeleteStream(t.Context(), stream.DeadStream))
-	b := &inbox{answer: func(stream.Message) stream.Result { return stream.Dead("broken") }}
-	consume(t, s, b.handle)
-	harness.Eventually(t, wait, "the message comes again", func() (bool, string) {
-		return b.deliveries(seq) >= 3, fmt.Sprint(b.deliveries(seq))
-	})
-	must(t, s.EnsureTopology(t.Context()))
-	settled(t, s)
-	if letters := get[[]stream.DeadLetter](t)(s.DeadLetters(t.Context(), "s1", 0, 10)); len(letters) != 1 {
-		t.Fatalf("there are %d dead letters, want 1", len(letters))
-	}
-}
-
 func TestTheConsumerOutlivesTheServer(t *testing.T) {
 	server := harness.NATS(t)
 	// What was on its way when the server died comes again after AckWait.

@@ -51,9 +51,8 @@ func newMessage(streamID int64, delivery jetstream.Msg) (Message, error) {
 // Result is what becomes of a message after its Handler. The zero Result is a
 // Retry after the consumer's RetryDelay, so a message that was forgotten comes again.
 type Result struct {
-	kind   resultKind
-	after  time.Duration
-	reason string
+	kind  resultKind
+	after time.Duration
 }
 
 type resultKind byte
@@ -61,7 +60,6 @@ type resultKind byte
 const (
 	kindRetry resultKind = iota
 	kindAck
-	kindDead
 )
 
 // Ack ends a message: its work is durable.
@@ -70,6 +68,3 @@ func Ack() Result { return Result{kind: kindAck} }
 // Retry has a message delivered again after a while; backoff.Delay(m.NumDelivered, ...)
 // gives one that grows. Zero or less means the consumer's RetryDelay.
 func Retry(after time.Duration) Result { return Result{kind: kindRetry, after: after} }
-
-// Dead gives up on a message: it goes to the dead letters whole, and then ends.
-func Dead(reason string) Result { return Result{kind: kindDead, reason: reason} }
