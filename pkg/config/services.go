@@ -72,10 +72,10 @@ func (a *Admin) Validate() error { return a.MySQL.required() }
 
 // GrabTuning bounds the path of a grab.
 type GrabTuning struct {
-	BatchMax       int           `name:"batch-max" default:"512" min:"1" max:"1000" help:"Grabs in one call of the selling script, and so grants in one stream message."`
+	BatchMax       int           `name:"batch-max" default:"128" min:"1" max:"1000" help:"Grabs in one call of the selling script, and so grants in one stream message."`
 	QueueMax       int           `name:"queue-max" default:"16384" min:"1" max:"1000000" help:"Grabs of one sale that wait for the selling script. Beyond it the answer is 503."`
 	InFlightMax    int           `name:"in-flight-max" default:"20000" min:"1" max:"1000000" help:"Grab requests in one process at a time. Beyond it the answer is 503."`
-	UnackedBatches int           `name:"unacked-batches" default:"2" min:"1" max:"64" help:"Batches of one sale that were published and are not acknowledged yet."`
+	UnackedBatches int           `name:"unacked-batches" default:"3" min:"1" max:"64" help:"Batches of one sale that were published and are not acknowledged yet."`
 	SoldOutTTL     time.Duration `name:"sold-out-ttl" default:"1s" min:"0s" max:"1m" help:"Time for which a sold out answer is repeated from memory. 0s asks Redis each time."`
 	LeaseTTL       time.Duration `name:"outbox-lease-ttl" default:"5s" min:"1s" max:"1m" help:"Life of a grab process's sign of life in Redis. After it others publish what the process left in its outbox."`
 	UserRate       float64       `name:"user-rate" default:"0" min:"0" max:"1000000" help:"Grabs per second that one user may send to one process. 0 is no limit."`

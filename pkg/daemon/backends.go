@@ -28,7 +28,7 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 	policy, err := store.EvictionPolicy(ctx)
 	switch {
 	case err != nil:
-		d.Log.WarnContext(ctx, "redis eviction policy unknown; it must be noeviction", "error", err)
+		d.Log.WarnContext(ctx, "redis does not tell its eviction policy, or can't be reached; it must be noeviction", "error", err)
 	case policy != "noeviction":
 		d.Log.ErrorContext(ctx, "redis may evict keys: set maxmemory-policy noeviction; until then every eviction stops the sale it hits",
 			"maxmemory_policy", policy)
@@ -62,10 +62,10 @@ func (d *Daemon) Stream(ctx context.Context, cfg config.NATS, more func(*stream.
 		return nil, err
 	}
 	d.OnClose(s.Close)
+	d.Health.Add("nats", s.Connected)
 	if err := s.AwaitTopology(ctx); err != nil {
 		return nil, fmt.Errorf("prepare the streams: %w", err)
 	}
-	d.Health.Add("nats", s.Connected)
 	return s, nil
 }
 

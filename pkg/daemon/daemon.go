@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
@@ -75,6 +76,15 @@ func (d *Daemon) Close() {
 // requests in flight end first, within the shutdown timeout; then the roles
 // are stopped and waited for.
 func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
+	return d.Serve(ctx, func(context.Context) ([]Role, error) { return roles, nil })
+}
+
+// errStarting is why a daemon is not ready while its roles are being made.
+var errStarting = errors.New("still waiting for what it depends on; the log says for what")
+
+// Serve is Run for roles that take time to make: it answers health probes while
+// wire waits for the servers that the roles need.
+func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, error)) error {
 	router := web.NewRouter(telemetry.NewHTTPMetrics(d.Registry), d.Log)
 	metrics := telemetry.MetricsHandler(d.Registry)
 	router.Handle("GET /healthz", d.Health.LiveHandler())
@@ -82,28 +92,38 @@ func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 	if d.HTTP.AdminListen == "" {
 		router.Handle("GET /metrics", metrics)
 	}
-	for _, role := range roles {
-		role.Mount(router)
-	}
+	var started atomic.Bool
+	d.Health.Add("start", func(context.Context) error {
+		if !started.Load() {
+			return errStarting
+		}
+		return nil
+	})
 
 	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, serving := errgroup.WithContext(ctx)
 	played, playing := errgroup.WithContext(playing)
-	for _, role := range roles {
-		played.Go(func() error {
-			err := role.Run(playing)
-			if err == nil && playing.Err() == nil {
-				err = errors.New("a role ended by itself")
+	played.Go(func() error {
+		roles, err := wire(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // stopped while it waited
 			}
 			return err
-		})
-	}
+		}
+		for _, role := range roles {
+			role.Mount(router)
+			played.Go(func() error { return play(playing, role) })
+		}
+		started.Store(true)
+		return nil
+	})
 	group.Go(func() error {
 		// When a role ends, so does the process.
 		select {
 		case <-playing.Done():
-			return fmt.Errorf("%s: a role ended: %w", d.Name, context.Cause(playing))
+			return context.Cause(playing)
 		case <-serving.Done():
 			return nil
 		}
@@ -114,10 +134,21 @@ func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 	}
 	failed := group.Wait()
 	stop()
-	if ended := played.Wait(); ended != nil && ctx.Err() == nil {
-		return ended
+	ended := played.Wait()
+	if ctx.Err() != nil {
+		d.Log.Info("stopped")
+		return failed
 	}
-	return failed
+	return errors.Join(failed, ended)
+}
+
+// play runs a role, for which ending by itself is a failure.
+func play(ctx context.Context, role Role) error {
+	err := role.Run(ctx)
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("a role ended by itself")
+	}
+	return err
 }
 
 func (d *Daemon) server(addr string, handler http.Handler, onListen func(net.Addr)) *web.Server {

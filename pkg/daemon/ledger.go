@@ -37,10 +37,10 @@ func (d *Daemon) openLedger(ctx context.Context, cfg ledger.Config) (*ledger.Led
 		return nil, err
 	}
 	d.OnClose(func() { _ = l.Close() }) // nothing can be done about it, and nothing is lost
+	d.Health.Add("mysql", l.Ping)
 	if err := d.migrate(ctx, l); err != nil {
 		return nil, fmt.Errorf("prepare the ledger: %w", err)
 	}
-	d.Health.Add("mysql", l.Ping)
 	return l, nil
 }
 

@@ -31,12 +31,8 @@ func runOne(name string, http config.HTTP, log config.Log, wire func(context.Con
 		return err
 	}
 	defer d.Close()
-	role, err := wire(ctx, d)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped while it waited for a server
-		}
-		return err
-	}
-	return d.Run(ctx, role)
+	return d.Serve(ctx, func(ctx context.Context) ([]Role, error) {
+		role, err := wire(ctx, d)
+		return []Role{role}, err
+	})
 }

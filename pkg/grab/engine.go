@@ -57,10 +57,10 @@ type Stream interface {
 // default.
 type Config struct {
 	Process         string        // names this process; required, unique per start
-	BatchMax        int           // grabs per script call; default 512, at most stock.MaxAsks
+	BatchMax        int           // grabs per script call; default 128, at most stock.MaxAsks
 	QueueMax        int           // waiting grabs per sale; default 16384
 	InFlightMax     int64         // grabs in this process; default 20000
-	UnackedBatches  int           // batches per sale that wait for the stream; default 2
+	UnackedBatches  int           // batches per sale that wait for the stream; default 3
 	PublishDeadline time.Duration // until a winner hears "pending"; default 2s
 	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s, negative is no mark
 	LeaseTTL        time.Duration // of the process lease in Redis; default 5s
@@ -97,9 +97,9 @@ func (c Config) withDefaults() (Config, error) {
 			*v = d
 		}
 	}
-	def(&c.BatchMax, 512)
+	def(&c.BatchMax, 128)
 	def(&c.QueueMax, 16384)
-	def(&c.UnackedBatches, 2)
+	def(&c.UnackedBatches, 3)
 	if c.InFlightMax == 0 {
 		c.InFlightMax = 20000
 	}

@@ -168,7 +168,8 @@ func (b *Batch) arguments() (skus []string, args []any) {
 			text = append(text, ',')
 		}
 		g := b.Asks[i].Grant
-		args = append(args, g.User, g.OrderID, string(text), b.Asks[i].Record)
+		// Pointers, because a string in an any is an allocation.
+		args = append(args, &g.User, &g.OrderID, string(text), b.Asks[i].Record)
 	}
 	return skus, args
 }

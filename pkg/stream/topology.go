@@ -71,11 +71,18 @@ func (s *Stream) AwaitTopology(ctx context.Context) error {
 		if err == nil || errors.Is(err, ErrServerTooOld) || errors.Is(err, ErrTopology) {
 			return err
 		}
+		if attempt%waitLogEvery == 1 {
+			s.cfg.Logger.WarnContext(ctx, "waiting for nats", "error", err)
+		}
 		if !backoff.Pause(ctx, backoff.Delay(attempt, retryBase, retryMax)) {
 			return err
 		}
 	}
 }
+
+// waitLogEvery is how many attempts AwaitTopology makes per line in the log: about
+// one every ten seconds.
+const waitLogEvery = 12
 
 // Supported returns ErrServerTooOld when the connected server is older than 2.11,
 // the first with a life time per message, and ErrNotConnected when there is none.

@@ -1,0 +1,135 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/daemon"
+	"github.com/doorbuster/doorbuster/pkg/harness"
+	"github.com/doorbuster/doorbuster/pkg/web"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// actor is a role whose end the test decides.
+type actor struct {
+	end chan error
+}
+
+func (a actor) Mount(r *web.Router) {
+	r.HandleFunc("GET /act", func(w http.ResponseWriter, _ *http.Request) { web.Write(w, http.StatusOK, "acting") })
+}
+
+func (a actor) Run(ctx context.Context) error {
+	select {
+	case err := <-a.end:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// stage is a daemon that runs.
+type stage struct {
+	url   string
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func open(t *testing.T, wire func(context.Context) ([]daemon.Role, error)) stage {
+	t.Helper()
+	d, err := daemon.New("test", config.HTTP{Listen: "127.0.0.1:0", ShutdownTimeout: time.Second}, config.Log{Level: "error", Format: "text"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listening := make(chan net.Addr, 1)
+	d.OnListen = func(a net.Addr) { listening <- a }
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	s := stage{stop: stop, ended: make(chan error, 1)}
+	go func() { s.ended <- d.Serve(ctx, wire) }()
+	s.url = "http://" + (<-listening).String()
+	return s
+}
+
+func (s stage) get(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(s.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestADaemonThatWaitsIsAliveAndNotReady(t *testing.T) {
+	there := make(chan struct{})
+	s := open(t, func(ctx context.Context) ([]daemon.Role, error) {
+		select {
+		case <-there:
+			return []daemon.Role{actor{}}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	if status, body := s.get(t, "/healthz"); status != http.StatusOK {
+		t.Errorf("healthz while it waits: %d %s", status, body)
+	}
+	if status, body := s.get(t, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("readyz while it waits: %d %s", status, body)
+	}
+	close(there)
+	harness.Eventually(t, 5*time.Second, "it is ready", func() (bool, string) {
+		status, body := s.get(t, "/readyz")
+		return status == http.StatusOK, body
+	})
+	if status, body := s.get(t, "/act"); status != http.StatusOK {
+		t.Errorf("the role's route: %d %s", status, body)
+	}
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestADaemonThatIsStoppedWhileItWaitsEndsCleanly(t *testing.T) {
+	s := open(t, func(ctx context.Context) ([]daemon.Role, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestADaemonEndsWithItsRole(t *testing.T) {
+	broken := errors.New("broken")
+	for _, how := range []error{broken, nil} {
+		a := actor{end: make(chan error, 1)}
+		s := open(t, func(context.Context) ([]daemon.Role, error) { return []daemon.Role{a}, nil })
+		a.end <- how
+		if err := <-s.ended; err == nil || (how != nil && !errors.Is(err, how)) {
+			t.Errorf("a role that ended with %v ended the daemon with %v", how, err)
+		}
+	}
+}
+
+func TestADaemonThatCannotBeWiredFails(t *testing.T) {
+	broken := errors.New("broken")
+	s := open(t, func(context.Context) ([]daemon.Role, error) { return nil, broken })
+	if err := <-s.ended; !errors.Is(err, broken) {
+		t.Errorf("it ended with %v, want %v", err, broken)
+	}
+}
