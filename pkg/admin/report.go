@@ -9,9 +9,6 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
-// reasonOperator is why a reconciler is asked when nobody forces it.
-const reasonOperator = "operator"
-
 // reconcile has one of the reconcilers go over a sale and answers its report.
 func (a *API) reconcile(r *http.Request) (answer, error) {
 	s, err := a.sale(r)
@@ -19,7 +16,7 @@ func (a *API) reconcile(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	q := newQuery(r, "force")
-	reason := reasonOperator
+	reason := reconcile.ReasonOperator
 	if q.flag("force") {
 		reason = reconcile.ReasonForced
 	}

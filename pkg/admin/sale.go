@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/reconcile"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/web"
 )
@@ -102,7 +103,7 @@ func (a *API) approve(r *http.Request) (answer, error) {
 func (a *API) load(ctx context.Context, saleID string) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.LoadTimeout)
 	defer cancel()
-	if _, err := a.Stream.AskReconcile(ctx, saleID, "approve"); err != nil {
+	if _, err := a.Stream.AskReconcile(ctx, saleID, reconcile.ReasonApprove); err != nil {
 		a.Log.WarnContext(ctx, "approved sale not loaded yet", "sale_id", saleID, "error", err)
 	}
 }

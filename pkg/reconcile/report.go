@@ -21,13 +21,17 @@ const (
 // Results lists every result, for metrics.
 var Results = []Result{ResultRestored, ResultHealthy, ResultNotLoadable, ResultHeld, ResultFailed}
 
-// Reasons that this package itself gives for a run; callers have their own,
-// such as those of stock.NotLoaded.
+// Reasons for a run, besides those of stock.NotLoaded. An operator may give any
+// other text.
 const (
 	// ReasonForced rebuilds a sale that looks healthy: an operator asked for it.
 	ReasonForced = "forced"
 	// ReasonDrift rebuilds a sale whose counts disagree with the ledger.
 	ReasonDrift = "drift"
+	// ReasonApprove is the first loading of a sale, ReasonOperator an operator's
+	// question whether it is healthy.
+	ReasonApprove  = "approve"
+	ReasonOperator = "operator"
 	// ReasonAudit is an audit that found the sale not loaded.
 	ReasonAudit = "audit"
 )
