@@ -44,7 +44,7 @@ func TestDefaultsDifferByService(t *testing.T) {
 	if _, err := parse(t, &dev); err != nil {
 		t.Fatal(err)
 	}
-	if grab.HTTP.Listen != "127.0.0.1:8081" || grab.Redis.URL != "redis://127.0.0.1:6379/0" || grab.Grab.BatchMax != 128 || grab.Log.Format != "json" {
+	if grab.HTTP.Listen != "127.0.0.1:8081" || grab.Redis.URL != "redis://127.0.0.1:6379/0" || grab.Grab.BatchMax != 192 || grab.Log.Format != "json" {
 		t.Errorf("grab: %+v", grab)
 	}
 	if dev.HTTP.Listen != "127.0.0.1:8080" || dev.Redis.Given() || dev.NATS.Given() || dev.MySQL.Given() || dev.Log.Format != "text" {

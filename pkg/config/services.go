@@ -72,7 +72,7 @@ func (a *Admin) Validate() error { return a.MySQL.required() }
 
 // GrabTuning bounds the path of a grab.
 type GrabTuning struct {
-	BatchMax       int           `name:"batch-max" default:"128" min:"1" max:"1000" help:"Grabs in one call of the selling script, and so grants in one stream message."`
+	BatchMax       int           `name:"batch-max" default:"192" min:"1" max:"1000" help:"Grabs in one call of the selling script, and so grants in one stream message."`
 	QueueMax       int           `name:"queue-max" default:"16384" min:"1" max:"1000000" help:"Grabs of one sale that wait for the selling script. Beyond it the answer is 503."`
 	InFlightMax    int           `name:"in-flight-max" default:"20000" min:"1" max:"1000000" help:"Grab requests in one process at a time. Beyond it the answer is 503."`
 	UnackedBatches int           `name:"unacked-batches" default:"3" min:"1" max:"64" help:"Batches of one sale that were published and are not acknowledged yet."`

@@ -30,9 +30,9 @@ type batcher struct {
 	asked      atomic.Int64  // Unix ns of the last one
 	ready      chan struct{} // a publication ended: look at the outbox again
 	trimAt     time.Time     // when the outbox is to be trimmed; zero when it needs none
-	// retired asks run to end; gone is closed when it has, with its publications.
+	// retired asks run to end; ended is set before it refuses who still waits.
 	retired      chan struct{}
-	gone         chan struct{}
+	ended        atomic.Bool
 	publications sync.WaitGroup
 }
 
@@ -42,7 +42,7 @@ func (e *Engine) newBatcher(saleID string) *batcher {
 		waiting: make(chan *ticket, e.cfg.QueueMax),
 		slots:   make(chan struct{}, e.cfg.UnackedBatches),
 		ready:   make(chan struct{}, 1),
-		retired: make(chan struct{}), gone: make(chan struct{}),
+		retired: make(chan struct{}),
 	}
 }
 
@@ -60,6 +60,9 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 	select {
 	case b.waiting <- t:
 		b.engine.observe.Queue(1)
+		if b.ended.Load() { // too late for run: it may have looked before t was there
+			b.refuseWaiting(stopping)
+		}
 		return Answer{}, true
 	default:
 		return unavailable("too many grabs are waiting for this sale"), false
@@ -69,9 +72,11 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 // run sells until ctx ends or the batcher is retired, then answers whoever still
 // waits.
 func (b *batcher) run(ctx context.Context) {
-	defer close(b.gone)
-	defer b.publications.Wait()
-	defer b.refuseWaiting(stopping)
+	defer func() {
+		b.ended.Store(true)
+		b.refuseWaiting(stopping)
+		b.publications.Wait()
+	}()
 	for {
 		select {
 		case b.slots <- struct{}{}:
@@ -127,10 +132,12 @@ func (b *batcher) drain(first *ticket) []*ticket {
 	longest := b.longestRecord()
 	take := func(t *ticket) {
 		b.engine.observe.Queue(-1)
-		if t.ctx.Err() == nil {
-			tickets = append(tickets, t)
-			size += max(len(t.record), longest)
+		if t.ctx.Err() != nil {
+			t.reply(unavailable("the client left"))
+			return
 		}
+		tickets = append(tickets, t)
+		size += max(len(t.record), longest)
 	}
 	take(first)
 	for len(tickets) < b.engine.cfg.BatchMax && size+longest <= batchBytes {

@@ -57,7 +57,7 @@ type Stream interface {
 // default.
 type Config struct {
 	Process         string        // names this process; required, unique per start
-	BatchMax        int           // grabs per script call; default 128, at most stock.MaxAsks
+	BatchMax        int           // grabs per script call; default 192, at most stock.MaxAsks
 	QueueMax        int           // waiting grabs per sale; default 16384
 	InFlightMax     int64         // grabs in this process; default 20000
 	UnackedBatches  int           // batches per sale that wait for the stream; default 3
@@ -97,7 +97,7 @@ func (c Config) withDefaults() (Config, error) {
 			*v = d
 		}
 	}
-	def(&c.BatchMax, 128)
+	def(&c.BatchMax, 192)
 	def(&c.QueueMax, 16384)
 	def(&c.UnackedBatches, 3)
 	if c.InFlightMax == 0 {
@@ -193,8 +193,9 @@ var ErrUnknownSale = errors.New("unknown sale")
 var ErrStopped = errors.New("grab engine is stopped")
 
 // Grab decides a request. A refusal is an Answer. Errors: ErrUnknownSale, a
-// *sale.FieldError for lines that can't be of this sale, ErrStopped, or the
-// context's error when the client left before its grab was queued or answered.
+// *sale.FieldError for lines that can't be of this sale, or ErrStopped. When ctx
+// ends before the grab's turn has come, it is not decided and the Answer is
+// unavailable.
 func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
 	if e.inFlight.Add(1) > e.cfg.InFlightMax {
 		e.inFlight.Add(-1)
@@ -280,16 +281,8 @@ func (e *Engine) submit(ctx context.Context, s *sale.Sale, g sale.Grant) (Answer
 	if refusal, queued := b.queue(t); !queued {
 		return e.done(refusal), nil
 	}
-	select {
-	case a := <-t.answer:
-		return e.done(a), nil
-	case <-ctx.Done():
-		return Answer{}, fmt.Errorf("grab of sale %s: %w", s.ID, ctx.Err())
-	case <-b.gone:
-		// Queued too late for its batcher, or answered by its last batch.
-		t.reply(unavailable(stopping))
-		return e.done(<-t.answer), nil
-	}
+	// Every ticket is answered, and soon: there is nothing else to wait for.
+	return e.done(<-t.answer), nil
 }
 
 const stopping = "this process is stopping"

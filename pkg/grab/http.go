@@ -1,7 +1,6 @@
 package grab
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -154,8 +153,6 @@ func grabProblem(err error) error {
 		return web.InvalidField(field.Field, field.Message)
 	case errors.Is(err, ErrStopped):
 		return refusal(unavailable(stopping))
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return refusal(unavailable("the client left"))
 	}
 	return err
 }

@@ -27,16 +27,15 @@ func OrderID(saleID, user, key string) string {
 	if key == "" {
 		key = "\x00" + rand.Text()
 	}
-	h := sha256.New()
+	named := make([]byte, 0, 256)
 	for _, part := range []string{saleID, user, key} {
-		var size [8]byte
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-		h.Write(size[:])
-		h.Write([]byte(part))
+		named = binary.BigEndian.AppendUint64(named, uint64(len(part)))
+		named = append(named, part...)
 	}
+	digest := sha256.Sum256(named)
 	var id [ownerBytes + digestBytes]byte
 	binary.BigEndian.PutUint32(id[:ownerBytes], OwnerTag(user))
-	copy(id[ownerBytes:], h.Sum(nil))
+	copy(id[ownerBytes:], digest[:])
 	return saleID + "." + idEncoding.EncodeToString(id[:])
 }
 
