@@ -108,7 +108,7 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 		roles, err := wire(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil // stopped while it waited
+				return nil //nolint:nilerr // stopped while it waited
 			}
 			return err
 		}

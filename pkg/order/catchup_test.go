@@ -59,7 +59,7 @@ func TestSettledMessagesThatTheLedgerLostAreWrittenAgain(t *testing.T) {
 	d.awaitSettled()
 	d.lose(4, "user-2", "user-3")
 
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lag"})
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lag", Help: "Of the test."})
 	d.beside(order.NewLag(d.ledger, d.stream, gauge).Run)
 	harness.Eventually(t, wait, "the lag shows what is lost", func() (bool, string) {
 		lag := testutil.ToFloat64(gauge)
