@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
@@ -24,10 +25,18 @@ type backendFlags struct {
 	MySQL config.MySQL `embed:"" group:"Backends, instead of the API" set:"mysqlhelp="`
 }
 
-// given reports whether the command shall work on the backends.
-func (f *backendFlags) given() bool { return f.Redis.Given() || f.NATS.Given() || f.MySQL.Given() }
+// chosen reports whether the command shall work on the backends: one of them is
+// given, and no --url on the command line, which wins over exported variables.
+func (f *backendFlags) chosen(parsed *kong.Context) bool {
+	return (f.Redis.Given() || f.NATS.Given() || f.MySQL.Given()) && givenBy(parsed, "url") != byFlag
+}
 
-var errSomeBackends = errors.New("give all of --redis, --nats and --mysql, or none of them to ask the API")
+// told says on which hosts the command works, without credentials.
+func (f *backendFlags) told() string {
+	return fmt.Sprintf("redis %s, mysql %s, nats %s", redisHost(&f.Redis), mysqlHost(&f.MySQL), natsHost(&f.NATS))
+}
+
+var errSomeBackends = errors.New("give all of --redis, --nats and --mysql (DOORBUSTER_REDIS, DOORBUSTER_NATS and DOORBUSTER_MYSQL), or none of them to ask the API at --url")
 
 // connectTimeout bounds the wait for the backends.
 const connectTimeout = 15 * time.Second
@@ -39,14 +48,14 @@ func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *rec
 		return nil, nil, errSomeBackends
 	}
 	var closers []func()
-	done = func() {
+	closeAll := func() { // not the named result: a return with an error empties that
 		for _, closer := range slices.Backward(closers) {
 			closer()
 		}
 	}
 	defer func() {
 		if err != nil {
-			done()
+			closeAll()
 		}
 	}()
 	waiting, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -81,7 +90,10 @@ func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *rec
 		return nil, nil, err
 	}
 	r, err = reconcile.New(reconcile.Config{}, store, s, books, nil, log)
-	return r, done, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, closeAll, nil
 }
 
 // awaitStream waits for the connection, which is made in the background.

@@ -68,7 +68,7 @@ func (d *demo) judge(ctx context.Context, s *storm) error {
 		{fmt.Sprintf("who was told \"won\" has the order: %d winners, %d without", s.DistinctWinners, len(lost)), len(lost) == 0 && s.DistinctWinners > s.wonBefore},
 		{fmt.Sprintf("one answer per key: %d contradictions in %d replays", s.Contradictions, s.Replayed), s.Contradictions == 0},
 		{fmt.Sprintf("nobody was left without an answer: %d of %d grabs", s.Undecided, s.Grabs), s.Undecided == 0},
-		{fmt.Sprintf("every guarantee holds: %d checks, %d violated", len(verification.Checks), violated(&verification)), verification.OK && verification.AtRest},
+		{fmt.Sprintf("every guarantee holds: %d checks, %d violated", judged(&verification), violated(&verification)), verification.OK && verification.AtRest},
 	}
 	return d.conclude(promises)
 }

@@ -53,12 +53,13 @@ func run(ctx context.Context, args []string, term terminal) int {
 	parsed, err := config.Parse(config.Program{
 		Name: "doorbuster", Description: "A flash-sale engine: sells a limited stock to a crowd.",
 		Stdout: term.out, Stderr: term.err,
-	}, &grammar, args)
+	}, &grammar, bareNegative(args))
 	if err != nil {
 		fmt.Fprintf(term.err, "doorbuster: %v\n", err)
 		return exitBadUsage
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	parsed.Bind(parsed)
 	return report(parsed.Run(term), parsed, term)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/doorbuster/doorbuster/pkg/load"
 	"github.com/doorbuster/doorbuster/pkg/reconcile"
 )
@@ -26,8 +27,8 @@ type reconcileCommand struct {
 const reasonCommand = "operator"
 
 // Run prints what was found and done.
-func (c *reconcileCommand) Run(ctx context.Context, term terminal) error {
-	report, err := c.reconcile(ctx, term)
+func (c *reconcileCommand) Run(ctx context.Context, parsed *kong.Context, term terminal) error {
+	report, err := c.reconcile(ctx, parsed, term)
 	if err != nil {
 		return err
 	}
@@ -37,18 +38,19 @@ func (c *reconcileCommand) Run(ctx context.Context, term terminal) error {
 	return writeReconciliation(term.out, &report)
 }
 
-func (c *reconcileCommand) reconcile(ctx context.Context, term terminal) (reconcile.Report, error) {
+func (c *reconcileCommand) reconcile(ctx context.Context, parsed *kong.Context, term terminal) (reconcile.Report, error) {
 	reason, query := reasonCommand, url.Values{}
 	if c.Force {
 		reason, query = reconcile.ReasonForced, url.Values{"force": {"true"}}
 	}
-	if c.Backends.given() {
+	if c.Backends.chosen(parsed) {
 		log := slog.New(slog.NewTextHandler(term.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		r, done, err := c.Backends.reconciler(ctx, log)
 		if err != nil {
 			return reconcile.Report{}, err
 		}
 		defer done()
+		fmt.Fprintf(term.err, "reconciled directly: %s\n", c.Backends.told())
 		return r.Reconcile(ctx, c.Sale, reason)
 	}
 	a, err := c.API.client()
@@ -56,6 +58,7 @@ func (c *reconcileCommand) reconcile(ctx context.Context, term terminal) (reconc
 		return reconcile.Report{}, err
 	}
 	defer a.close()
+	fmt.Fprintf(term.err, "reconciled by URL %s\n", a.base)
 	return get[reconcile.Report](ctx, a, call{method: http.MethodPost, path: adminSales(c.Sale, "reconcile"), query: query})
 }
 

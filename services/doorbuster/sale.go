@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -285,7 +286,7 @@ type saleAdjust struct {
 	saleName
 
 	SKU    string `arg:"" help:"The item."`
-	Delta  int64  `arg:"" help:"Units to add, or with a minus to take: -- -5."`
+	Delta  int64  `arg:"" help:"Units to add, or with a minus to take."`
 	Reason string `name:"reason" env:"-" required:"" help:"Why, for the stock log."`
 	Key    string `name:"key" env:"-" placeholder:"KEY" help:"Idempotency-Key: the same key adjusts once."`
 }
@@ -315,13 +316,22 @@ func (c *saleAdjust) Run(ctx context.Context, all *saleCommand, term terminal) e
 	if err != nil {
 		return err
 	}
-	if all.JSON {
-		return writeJSON(term.out, text)
-	}
 	var v adjustView
 	if err := json.Unmarshal(text, &v); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
+	if all.JSON {
+		err = writeJSON(term.out, text)
+	} else {
+		c.show(term, &v)
+	}
+	if err == nil && v.Applied == 0 && v.ClampedBy > 0 {
+		return errQuiet // nothing could be taken
+	}
+	return err
+}
+
+func (c *saleAdjust) show(term terminal, v *adjustView) {
 	fmt.Fprintf(term.out, "%s of sale %s: %+d %s", c.SKU, c.Sale, v.Applied, v.State)
 	if v.StockBefore != nil && v.StockAfter != nil {
 		fmt.Fprintf(term.out, ", stock %d -> %d", *v.StockBefore, *v.StockAfter)
@@ -333,7 +343,26 @@ func (c *saleAdjust) Run(ctx context.Context, all *saleCommand, term terminal) e
 		fmt.Fprint(term.out, ", done before")
 	}
 	fmt.Fprintln(term.out)
-	return nil
+}
+
+// bareNegative lets "sale adjust SALE SKU -10" be written as people do: the number,
+// which kong takes for a flag, goes to the end, behind "--". It is the last argument.
+func bareNegative(args []string) []string {
+	if len(args) < 2 || args[0] != "sale" || !slices.Contains(args, "adjust") || slices.Contains(args, "--") {
+		return args
+	}
+	at := slices.IndexFunc(args, func(arg string) bool {
+		n, err := strconv.ParseInt(arg, 10, 64)
+		return err == nil && n < 0
+	})
+	if at < 0 {
+		return args
+	}
+	// The value of the flag before it, unless that takes none.
+	if before := args[at-1]; strings.HasPrefix(before, "--") && !strings.Contains(before, "=") && before != "--json" {
+		return args
+	}
+	return append(slices.Delete(slices.Clone(args), at, at+1), "--", args[at])
 }
 
 // pageLimit is the most entries of one page of the API.

@@ -43,6 +43,10 @@ func TestAnOperatorRunsASaleFromTheCommandLine(t *testing.T) {
 	contains(t, "adjust up", succeed(t, "sale", "adjust", "tv", "TV", "5", "--reason=found more", "--key=a1"), "+5 applied, stock 100 -> 105")
 	contains(t, "adjust again", succeed(t, "sale", "adjust", "tv", "TV", "5", "--reason=found more", "--key=a1"), "done before")
 	contains(t, "adjust down", succeed(t, "sale", "adjust", "tv", "TV", "--reason=broken", "--", "-8"), "-5 applied", "3 could not be taken")
+	code, stdout, _ := command(t, "sale", "adjust", "tv", "TV", "-10", "--reason", "all are sold")
+	if code != exitFailed || !strings.Contains(stdout, "+0 applied") || !strings.Contains(stdout, "10 could not be taken") {
+		t.Errorf("nothing to take: exit code %d: %s", code, stdout)
+	}
 
 	contains(t, "verify", succeed(t, "verify", "tv"), "0 violated")
 	contains(t, "reconcile", succeed(t, "reconcile", "tv"), "healthy")
