@@ -184,7 +184,7 @@ func Fail(w http.ResponseWriter, r *http.Request, p *Problem) {
 	}
 	buffer := getBuffer()
 	defer putBuffer(buffer)
-	*buffer = p.AppendJSON((*buffer)[:0])
+	*buffer = append(p.AppendJSON((*buffer)[:0]), '\n')
 	send(w, p.Status, problemType, *buffer)
 }
 

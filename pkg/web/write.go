@@ -23,7 +23,7 @@ func Write(w http.ResponseWriter, status int, v any) {
 	out := bytes.NewBuffer((*buffer)[:0])
 	if err := json.NewEncoder(out).Encode(v); err != nil {
 		slog.Error("response cannot be marshalled", "error", err)
-		send(w, http.StatusInternalServerError, problemType, Internal().AppendJSON(nil))
+		send(w, http.StatusInternalServerError, problemType, append(Internal().AppendJSON(nil), '\n'))
 		return
 	}
 	*buffer = out.Bytes()

@@ -44,12 +44,16 @@ func (c *loadCommand) Run(ctx context.Context, term terminal) error {
 		c.Seed = uint64(time.Now().UnixNano())
 	}
 	live := newLive(term.err)
-	report, err := load.Run(ctx, load.Config{
+	cfg := load.Config{
 		URL: c.URL, AllowRemote: c.AllowRemote, SaleID: c.Sale, Lines: lines, Users: c.Users, Grabs: c.Grabs,
 		Rate: c.Rate, Ramp: c.Ramp, Retries: c.Retries, Duplicates: c.Duplicates, Connections: c.Connections,
 		RequestTimeout: c.RequestTimeout, Timeout: c.Timeout, UserPrefix: c.UserPrefix, Seed: c.Seed,
 		Progress: func(p load.Progress) { live.show(progressText(p)) },
-	})
+	}
+	if err := load.Look(ctx, cfg); err != nil {
+		return err
+	}
+	report, err := load.Run(ctx, cfg)
 	live.end()
 	if err != nil {
 		return err
@@ -64,6 +68,12 @@ func (c *loadCommand) Run(ctx context.Context, term terminal) error {
 	}
 	if report.Contradictions > 0 {
 		return fmt.Errorf("%d keys were answered with contradicting orders: %s", report.Contradictions, strings.Join(report.Examples, "; "))
+	}
+	if invalid := report.Outcomes[load.ClassInvalid]; invalid > 0 {
+		return fmt.Errorf("%d grabs were not taken: %s", invalid, report.Problem)
+	}
+	if report.Outcomes[load.ClassFailed]+report.Undecided == int64(report.Grabs) {
+		return fmt.Errorf("nothing was decided: %s", report.Problem)
 	}
 	if report.Undecided > 0 && ctx.Err() == nil {
 		return fmt.Errorf("%d grabs were not answered within %s", report.Undecided, c.Timeout)

@@ -74,6 +74,8 @@ func TestWhatTheAPIRefusesIsTold(t *testing.T) {
 		{[]string{"sale", "list", "--admin-key="}, "DOORBUSTER_ADMIN_KEY"},
 		{[]string{"sale", "list", "--url=http://" + harness.Addr(t)}, "connection refused"},
 		{[]string{"load", "nothing", "--url=http://192.0.2.1"}, "--allow-remote"},
+		{[]string{"load", "nothing"}, "there is no such sale"},
+		{[]string{"load", "nothing", "--url=http://" + harness.Addr(t)}, "connection refused"},
 		{[]string{"load", "nothing", "--item=A"}, "SKU:QUANTITY"},
 		{[]string{"verify", "nothing", "--redis=redis://127.0.0.1"}, "give all of"},
 	} {
