@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -24,7 +25,7 @@ func fill(t testing.TB, s *stream.Stream, m *maker, n int) {
 		wg.Go(func() {
 			for range (n + i) / publishers {
 				head, body := m.next()
-				if _, err := s.Publish(t.Context(), m.saleID, head, body); err != nil {
+				if err := publishWhenFree(t, s, m.saleID, head, body); err != nil {
 					t.Error(err)
 					return
 				}
@@ -32,6 +33,16 @@ func fill(t testing.TB, s *stream.Stream, m *maker, n int) {
 		})
 	}
 	wg.Wait()
+}
+
+// publishWhenFree publishes again for as long as another publish is in the way.
+func publishWhenFree(t testing.TB, s *stream.Stream, saleID string, head sale.BatchHead, body []byte) error {
+	for attempt := 1; ; attempt++ {
+		_, err := s.Publish(t.Context(), saleID, head, body)
+		if !errors.Is(err, stream.ErrBusy) || !backoff.Pause(t.Context(), backoff.Delay(attempt, time.Millisecond, 50*time.Millisecond)) {
+			return err
+		}
+	}
 }
 
 // lazySync trades the disk's promise for speed where a test needs many messages and
