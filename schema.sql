@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS schema_version (
   PRIMARY KEY (version)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
--- One promotion. generation counts its restores in Redis.
+-- One promotion. generation counts its restores in Redis. rules is JSON: see sale.Rules.
 CREATE TABLE IF NOT EXISTS sales (
   id                VARCHAR(64) NOT NULL,
   name              VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS sales (
   payment_window_ms BIGINT NOT NULL,
   per_user_limit    BIGINT NOT NULL,
   timezone          VARCHAR(64) NOT NULL,
+  rules             TEXT NOT NULL,
   revision          BIGINT NOT NULL,
   generation        BIGINT NOT NULL,
   created_at        DATETIME(3) NOT NULL,
@@ -52,7 +53,8 @@ CREATE TABLE IF NOT EXISTS items (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- What a grant became. items is JSON: [{"sku","quantity","price_cents","returned"}]. The id begins with
--- the sale's id and a dot, so that a range of the primary key is one sale.
+-- the sale's id and a dot, so that a range of the primary key is one sale. reason is a code that says why
+-- an order ended, '' while it lives.
 CREATE TABLE IF NOT EXISTS orders (
   id              VARCHAR(91) NOT NULL,
   sale_id         VARCHAR(64) NOT NULL,
@@ -64,18 +66,33 @@ CREATE TABLE IF NOT EXISTS orders (
   generation      BIGINT NOT NULL,
   created_at      DATETIME(3) NOT NULL,
   expires_at      DATETIME(3) NULL,
+  reason          VARCHAR(64) NOT NULL,
   updated_at      DATETIME(3) NOT NULL,
   PRIMARY KEY (id),
   KEY orders_by_user (sale_id, user_id),
   KEY orders_by_expiry (status, expires_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
--- The stock log: append only, and chained: per SKU each qty_before equals the qty_after of the line
--- before it. The quantities are remaining units (stock - sold; for unlimited stock -sold).
+-- How much of a limit is used: units granted in the period and not come back. limit_name, period and
+-- subject are those of sale.Count.
+CREATE TABLE IF NOT EXISTS counters (
+  sale_id    VARCHAR(64) NOT NULL,
+  limit_name VARCHAR(16) NOT NULL,
+  period     VARCHAR(10) NOT NULL,
+  subject    VARCHAR(128) NOT NULL,
+  used       BIGINT NOT NULL,
+  PRIMARY KEY (sale_id, limit_name, period, subject),
+  CONSTRAINT counters_not_negative CHECK (used >= 0)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- The log of stock and counters: append only, and chained: per SKU and per counter each qty_before equals
+-- the qty_after of the line before it. Lines of an SKU have counter '' and count remaining units (stock - sold;
+-- for unlimited stock -sold). Lines of a counter (LIMIT_NAME/PERIOD/SUBJECT) have sku '' and count units used.
 CREATE TABLE IF NOT EXISTS flows (
   seq        BIGINT NOT NULL AUTO_INCREMENT,
   sale_id    VARCHAR(64) NOT NULL,
   sku        VARCHAR(64) NOT NULL,
+  counter    VARCHAR(160) NOT NULL,
   kind       VARCHAR(16) NOT NULL,
   ref        VARCHAR(128) NOT NULL,
   order_id   VARCHAR(91) NOT NULL,
@@ -87,13 +104,15 @@ CREATE TABLE IF NOT EXISTS flows (
   actor      VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   at         DATETIME(3) NOT NULL,
   PRIMARY KEY (seq),
-  UNIQUE KEY flows_once (sale_id, sku, kind, ref),
+  UNIQUE KEY flows_once (sale_id, sku, counter, kind, ref),
   KEY flows_by_sale (sale_id, seq),
   CONSTRAINT flows_add_up CHECK (qty_after = qty_before + qty_step)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- Stock that came back, to be applied in Redis once. items is JSON: [{"sku","quantity","price_cents"}],
--- units the sum of its quantities. applied_at is NULL until Redis is known to have it.
+-- units the sum of its quantities. user_id is '' when the units stay counted against the user. counts is JSON:
+-- [{"limit","period","subject","units"}], the counters it takes units off. applied_at is NULL until Redis is known
+-- to have it.
 CREATE TABLE IF NOT EXISTS givebacks (
   sale_id    VARCHAR(64) NOT NULL,
   id         VARCHAR(144) NOT NULL,
@@ -101,6 +120,7 @@ CREATE TABLE IF NOT EXISTS givebacks (
   user_id    VARCHAR(128) NOT NULL,
   items      TEXT NOT NULL,
   units      BIGINT NOT NULL,
+  counts     TEXT NOT NULL,
   decided_at DATETIME(3) NOT NULL,
   applied_at DATETIME(3) NULL,
   PRIMARY KEY (sale_id, id),
@@ -135,4 +155,48 @@ CREATE TABLE IF NOT EXISTS dead_letters (
   at         DATETIME(3) NOT NULL,
   updated_at DATETIME(3) NOT NULL,
   PRIMARY KEY (sale_id, order_id)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- What happened to orders and is not yet on the event stream, in the order of seq. body is JSON: see sale.Event.
+CREATE TABLE IF NOT EXISTS events (
+  seq      BIGINT NOT NULL AUTO_INCREMENT,
+  sale_id  VARCHAR(64) NOT NULL,
+  order_id VARCHAR(91) NOT NULL,
+  kind     VARCHAR(16) NOT NULL,
+  body     TEXT NOT NULL,
+  at       DATETIME(3) NOT NULL,
+  PRIMARY KEY (seq)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- Calls of the shop's system, one per order. body is the JSON that is sent. status is waiting, delivered, failed
+-- or parked. next_at is when the next attempt is due; whoever makes one moves it on first.
+CREATE TABLE IF NOT EXISTS deliveries (
+  order_id   VARCHAR(91) NOT NULL,
+  sale_id    VARCHAR(64) NOT NULL,
+  url        VARCHAR(2000) NOT NULL,
+  body       TEXT NOT NULL,
+  status     VARCHAR(16) NOT NULL,
+  attempts   INT NOT NULL,
+  last_error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  created_at DATETIME(3) NOT NULL,
+  next_at    DATETIME(3) NOT NULL,
+  give_up_at DATETIME(3) NOT NULL,
+  updated_at DATETIME(3) NOT NULL,
+  PRIMARY KEY (order_id),
+  KEY deliveries_by_sale (sale_id, order_id),
+  KEY deliveries_due (status, next_at)
+) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
+
+-- The history of a sale's definition: who changed what, from which value to which, and why.
+CREATE TABLE IF NOT EXISTS changes (
+  seq       BIGINT NOT NULL AUTO_INCREMENT,
+  sale_id   VARCHAR(64) NOT NULL,
+  field     VARCHAR(64) NOT NULL,
+  old_value VARCHAR(2000) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  new_value VARCHAR(2000) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  reason    VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  actor     VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  at        DATETIME(3) NOT NULL,
+  PRIMARY KEY (seq),
+  KEY changes_by_sale (sale_id, seq)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +16,12 @@ func writeGiveback(tx *gorm.DB, g sale.Giveback) error {
 	if err != nil {
 		return err
 	}
+	counts, err := json.Marshal(g.Counts)
+	if err != nil {
+		return fmt.Errorf("encode counts of giveback %s: %w", g.ID, err)
+	}
 	row := givebackRow{
-		SaleID: g.SaleID, ID: g.ID, OrderID: g.OrderID, UserID: g.User, Items: items, DecidedAt: now(),
+		SaleID: g.SaleID, ID: g.ID, OrderID: g.OrderID, UserID: g.User, Items: items, Counts: string(counts), DecidedAt: now(),
 	}
 	for _, line := range g.Lines {
 		row.Units += line.Quantity

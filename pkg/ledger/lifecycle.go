@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -40,7 +41,9 @@ func (l *Ledger) CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 
 func insertSale(tx *gorm.DB, s *sale.Sale, chunk int) error {
 	row := saleRow{ID: s.ID, Generation: 0, CreatedAt: now()}
-	row.set(s)
+	if err := row.set(s); err != nil {
+		return err
+	}
 	if err := tx.Create(&row).Error; err != nil {
 		return err
 	}
@@ -63,14 +66,20 @@ func sameSale(a, b sale.Sale) bool {
 }
 
 // set takes over everything of a sale that may change.
-func (r *saleRow) set(s *sale.Sale) {
+func (r *saleRow) set(s *sale.Sale) error {
 	r.Name, r.Status, r.Timezone = s.Name, s.Status, s.Timezone
 	r.StartsAt, r.EndsAt = stored(s.StartsAt), stored(s.EndsAt)
 	r.PaymentWindowMS = time.Duration(s.PaymentWindow).Milliseconds()
 	r.PerUserLimit, r.Revision, r.UpdatedAt = s.PerUserLimit, s.Revision, now()
+	rules, err := json.Marshal(s.Rules)
+	if err != nil {
+		return fmt.Errorf("encode rules of sale %s: %w", s.ID, err)
+	}
+	r.Rules = string(rules)
+	return nil
 }
 
-func (r *saleRow) sale(items []itemRow) sale.Sale {
+func (r *saleRow) sale(items []itemRow) (sale.Sale, error) {
 	s := sale.Sale{
 		ID: r.ID, Name: r.Name, Status: r.Status, StartsAt: r.StartsAt, EndsAt: r.EndsAt,
 		PaymentWindow: sale.Duration(time.Duration(r.PaymentWindowMS) * time.Millisecond),
@@ -80,7 +89,10 @@ func (r *saleRow) sale(items []itemRow) sale.Sale {
 	for i, it := range items {
 		s.Items[i] = sale.Item{SKU: it.SKU, Stock: it.Stock, PriceCents: it.PriceCents}
 	}
-	return s
+	if err := json.Unmarshal([]byte(r.Rules), &s.Rules); err != nil {
+		return sale.Sale{}, fmt.Errorf("rules of sale %s: %w", r.ID, err)
+	}
+	return s, nil
 }
 
 // loadSale reads a sale with its items, in their order.
@@ -97,7 +109,7 @@ func loadSale(tx *gorm.DB, id string, lock bool) (sale.Sale, error) {
 	if err := tx.Where("sale_id = ?", id).Order("position").Find(&items).Error; err != nil {
 		return sale.Sale{}, err
 	}
-	return row.sale(items), nil
+	return row.sale(items)
 }
 
 // UpdateStatus moves a sale from one of the given states to another. In that
@@ -144,9 +156,12 @@ func (l *Ledger) EditSale(ctx context.Context, id string, edit func(*sale.Sale) 
 // updateSale writes everything of a sale that may change, except its items.
 func updateSale(tx *gorm.DB, s *sale.Sale) error {
 	var row saleRow
-	row.set(s)
+	if err := row.set(s); err != nil {
+		return err
+	}
 	return tx.Model(&saleRow{}).Where("id = ?", s.ID).
-		Select("name", "status", "starts_at", "ends_at", "payment_window_ms", "per_user_limit", "timezone", "revision", "updated_at").
+		Select("name", "status", "starts_at", "ends_at", "payment_window_ms", "per_user_limit", "timezone", "rules",
+			"revision", "updated_at").
 		UpdateColumns(&row).Error
 }
 
@@ -185,7 +200,10 @@ func (l *Ledger) ListSales(ctx context.Context, after string, limit int) ([]sale
 	}
 	sales := make([]sale.Sale, len(rows))
 	for i := range rows {
-		sales[i] = rows[i].sale(bySale[rows[i].ID])
+		var err error
+		if sales[i], err = rows[i].sale(bySale[rows[i].ID]); err != nil {
+			return nil, err
+		}
 	}
 	return sales, nil
 }

@@ -17,7 +17,8 @@ type model interface{ TableName() string }
 // models lists a row of each table, in the order of schema.sql.
 func models() []model {
 	return []model{
-		schemaVersionRow{}, saleRow{}, itemRow{}, orderRow{}, flowRow{}, givebackRow{}, progressRow{}, deadLetterRow{},
+		schemaVersionRow{}, saleRow{}, itemRow{}, orderRow{}, counterRow{}, flowRow{}, givebackRow{}, progressRow{}, deadLetterRow{},
+		eventRow{}, deliveryRow{}, changeRow{},
 	}
 }
 
@@ -38,6 +39,7 @@ type saleRow struct {
 	PaymentWindowMS int64       `gorm:"column:payment_window_ms;type:bigint;not null"`
 	PerUserLimit    int64       `gorm:"column:per_user_limit;type:bigint;not null"`
 	Timezone        string      `gorm:"column:timezone;type:varchar(64);not null"`
+	Rules           string      `gorm:"column:rules;type:text;not null"`
 	Revision        int64       `gorm:"column:revision;type:bigint;not null"`
 	Generation      int64       `gorm:"column:generation;type:bigint;not null"`
 	CreatedAt       time.Time   `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
@@ -79,6 +81,7 @@ type orderRow struct {
 	Generation     int64            `gorm:"column:generation;type:bigint;not null"`
 	CreatedAt      time.Time        `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
 	ExpiresAt      sql.NullTime     `gorm:"column:expires_at;type:datetime(3);index:orders_by_expiry,priority:2"`
+	Reason         string           `gorm:"column:reason;type:varchar(64);not null"`
 	UpdatedAt      time.Time        `gorm:"column:updated_at;type:datetime(3);not null;autoUpdateTime:false"`
 }
 
@@ -87,7 +90,7 @@ func (orderRow) TableName() string { return "orders" }
 func (r *orderRow) order() (sale.Order, error) {
 	o := sale.Order{
 		ID: r.ID, SaleID: r.SaleID, User: r.UserID, Status: r.Status, Key: r.IdempotencyKey, IP: r.IP,
-		Generation: r.Generation, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ExpiresAt: r.ExpiresAt.Time,
+		Generation: r.Generation, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ExpiresAt: r.ExpiresAt.Time, Reason: r.Reason,
 	}
 	if err := json.Unmarshal([]byte(r.Items), &o.Lines); err != nil {
 		return sale.Order{}, fmt.Errorf("items of order %s: %w", r.ID, err)
@@ -95,12 +98,23 @@ func (r *orderRow) order() (sale.Order, error) {
 	return o, nil
 }
 
+type counterRow struct {
+	SaleID    string `gorm:"column:sale_id;type:varchar(64);primaryKey"`
+	LimitName string `gorm:"column:limit_name;type:varchar(16);primaryKey"`
+	Period    string `gorm:"column:period;type:varchar(10);primaryKey"`
+	Subject   string `gorm:"column:subject;type:varchar(128);primaryKey"`
+	Used      int64  `gorm:"column:used;type:bigint;not null"`
+}
+
+func (counterRow) TableName() string { return "counters" }
+
 type flowRow struct {
 	Seq       int64         `gorm:"column:seq;type:bigint;primaryKey;autoIncrement;index:flows_by_sale,priority:2"`
 	SaleID    string        `gorm:"column:sale_id;type:varchar(64);not null;uniqueIndex:flows_once,priority:1;index:flows_by_sale,priority:1"`
 	SKU       string        `gorm:"column:sku;type:varchar(64);not null;uniqueIndex:flows_once,priority:2"`
-	Kind      sale.FlowKind `gorm:"column:kind;type:varchar(16);not null;uniqueIndex:flows_once,priority:3"`
-	Ref       string        `gorm:"column:ref;type:varchar(128);not null;uniqueIndex:flows_once,priority:4"`
+	Counter   string        `gorm:"column:counter;type:varchar(160);not null;uniqueIndex:flows_once,priority:3"`
+	Kind      sale.FlowKind `gorm:"column:kind;type:varchar(16);not null;uniqueIndex:flows_once,priority:4"`
+	Ref       string        `gorm:"column:ref;type:varchar(128);not null;uniqueIndex:flows_once,priority:5"`
 	OrderID   string        `gorm:"column:order_id;type:varchar(91);not null"`
 	UserID    string        `gorm:"column:user_id;type:varchar(128);not null"`
 	QtyBefore int64         `gorm:"column:qty_before;type:bigint;not null"`
@@ -115,7 +129,7 @@ func (flowRow) TableName() string { return "flows" }
 
 func (r *flowRow) flow() sale.Flow {
 	return sale.Flow{
-		Seq: r.Seq, SaleID: r.SaleID, SKU: r.SKU, Kind: r.Kind, Ref: r.Ref, OrderID: r.OrderID, User: r.UserID,
+		Seq: r.Seq, SaleID: r.SaleID, SKU: r.SKU, Counter: r.Counter, Kind: r.Kind, Ref: r.Ref, OrderID: r.OrderID, User: r.UserID,
 		Before: r.QtyBefore, Step: r.QtyStep, After: r.QtyAfter, Reason: r.Reason, Actor: r.Actor, At: r.At,
 	}
 }
@@ -127,6 +141,7 @@ type givebackRow struct {
 	UserID    string       `gorm:"column:user_id;type:varchar(128);not null"`
 	Items     string       `gorm:"column:items;type:text;not null"`
 	Units     int64        `gorm:"column:units;type:bigint;not null"`
+	Counts    string       `gorm:"column:counts;type:text;not null"`
 	DecidedAt time.Time    `gorm:"column:decided_at;type:datetime(3);not null"`
 	AppliedAt sql.NullTime `gorm:"column:applied_at;type:datetime(3);index:givebacks_by_applied,priority:1"`
 }
@@ -137,6 +152,9 @@ func (r *givebackRow) giveback() (sale.Giveback, error) {
 	g := sale.Giveback{ID: r.ID, SaleID: r.SaleID, OrderID: r.OrderID, User: r.UserID}
 	if err := json.Unmarshal([]byte(r.Items), &g.Lines); err != nil {
 		return sale.Giveback{}, fmt.Errorf("items of giveback %s of sale %s: %w", r.ID, r.SaleID, err)
+	}
+	if err := json.Unmarshal([]byte(r.Counts), &g.Counts); err != nil {
+		return sale.Giveback{}, fmt.Errorf("counts of giveback %s of sale %s: %w", r.ID, r.SaleID, err)
 	}
 	return g, nil
 }
@@ -165,6 +183,46 @@ type deadLetterRow struct {
 }
 
 func (deadLetterRow) TableName() string { return "dead_letters" }
+
+type eventRow struct {
+	Seq     int64          `gorm:"column:seq;type:bigint;primaryKey;autoIncrement"`
+	SaleID  string         `gorm:"column:sale_id;type:varchar(64);not null"`
+	OrderID string         `gorm:"column:order_id;type:varchar(91);not null"`
+	Kind    sale.EventKind `gorm:"column:kind;type:varchar(16);not null"`
+	Body    string         `gorm:"column:body;type:text;not null"`
+	At      time.Time      `gorm:"column:at;type:datetime(3);not null"`
+}
+
+func (eventRow) TableName() string { return "events" }
+
+type deliveryRow struct {
+	OrderID   string    `gorm:"column:order_id;type:varchar(91);primaryKey;index:deliveries_by_sale,priority:2"`
+	SaleID    string    `gorm:"column:sale_id;type:varchar(64);not null;index:deliveries_by_sale,priority:1"`
+	URL       string    `gorm:"column:url;type:varchar(2000);not null"`
+	Body      string    `gorm:"column:body;type:text;not null"`
+	Status    string    `gorm:"column:status;type:varchar(16);not null;index:deliveries_due,priority:1"`
+	Attempts  int       `gorm:"column:attempts;type:int;not null"`
+	LastError string    `gorm:"column:last_error;type:varchar(500);not null"`
+	CreatedAt time.Time `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
+	NextAt    time.Time `gorm:"column:next_at;type:datetime(3);not null;index:deliveries_due,priority:2"`
+	GiveUpAt  time.Time `gorm:"column:give_up_at;type:datetime(3);not null"`
+	UpdatedAt time.Time `gorm:"column:updated_at;type:datetime(3);not null;autoUpdateTime:false"`
+}
+
+func (deliveryRow) TableName() string { return "deliveries" }
+
+type changeRow struct {
+	Seq      int64     `gorm:"column:seq;type:bigint;primaryKey;autoIncrement;index:changes_by_sale,priority:2"`
+	SaleID   string    `gorm:"column:sale_id;type:varchar(64);not null;index:changes_by_sale,priority:1"`
+	Field    string    `gorm:"column:field;type:varchar(64);not null"`
+	OldValue string    `gorm:"column:old_value;type:varchar(2000);not null"`
+	NewValue string    `gorm:"column:new_value;type:varchar(2000);not null"`
+	Reason   string    `gorm:"column:reason;type:varchar(500);not null"`
+	Actor    string    `gorm:"column:actor;type:varchar(128);not null"`
+	At       time.Time `gorm:"column:at;type:datetime(3);not null"`
+}
+
+func (changeRow) TableName() string { return "changes" }
 
 // encodeLines writes the JSON of an items column.
 func encodeLines[L sale.Line | sale.OrderLine](lines []L) (string, error) {

@@ -52,7 +52,9 @@ func newSnapshot(tx *gorm.DB, saleID string, streamID int64, firstSeq uint64) (*
 	if err := tx.Where("sale_id = ?", saleID).Order("position").Find(&s.items).Error; err != nil {
 		return nil, err
 	}
-	s.sale = row.sale(s.items)
+	if s.sale, err = row.sale(s.items); err != nil {
+		return nil, err
+	}
 	done, err := progressOf(tx, streamID)
 	if err != nil {
 		return nil, err

@@ -14,20 +14,22 @@ const (
 	FlowAdjust FlowKind = "adjust"
 )
 
-// Flow is one line of the append-only stock log. Per SKU the lines chain:
-// each Before equals the After of the line before it.
+// Flow is one line of the append-only log of stock and counters. Per SKU and per
+// counter the lines chain: each Before equals the After of the line before it.
 type Flow struct {
-	Seq    int64    `json:"seq"` // grows with every line of the ledger; the page cursor
-	SaleID string   `json:"sale_id"`
-	SKU    string   `json:"sku"`
-	Kind   FlowKind `json:"kind"`
+	Seq    int64  `json:"seq"` // grows with every line of the ledger; the page cursor
+	SaleID string `json:"sale_id"`
+	SKU    string `json:"sku,omitempty"` // empty for a line of a counter
+	// Counter is LIMIT_NAME/PERIOD/SUBJECT; empty for a line of an SKU.
+	Counter string   `json:"counter,omitempty"`
+	Kind    FlowKind `json:"kind"`
 	// Ref names the cause, unique per (SKU, Kind): the order id for a grab,
 	// cancel or expire; the return id; the adjustment's id.
 	Ref     string `json:"ref"`
 	OrderID string `json:"order_id,omitempty"`
 	User    string `json:"user,omitempty"`
 	// Before, Step and After are of the remaining units. For unlimited stock
-	// they count from zero downwards.
+	// they count from zero downwards. Those of a counter are of the units used.
 	Before int64     `json:"before"`
 	Step   int64     `json:"step"`
 	After  int64     `json:"after"`
@@ -43,8 +45,19 @@ type Giveback struct {
 	ID      string
 	SaleID  string
 	OrderID string // empty for an adjustment
-	User    string // empty for an adjustment
-	Lines   []Line
+	// User is empty for an adjustment, and where the units stay counted against
+	// the user; see Rules.NoRegrab.
+	User   string
+	Lines  []Line
+	Counts []CountStep // the counters it takes units off
+}
+
+// CountStep is units taken off one counter.
+type CountStep struct {
+	Limit   string `json:"limit"` // see Limit.Name
+	Period  string `json:"period"`
+	Subject string `json:"subject"`
+	Units   int64  `json:"units"`
 }
 
 // GivebackID is the one way to name a giveback.

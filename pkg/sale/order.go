@@ -46,8 +46,10 @@ type Order struct {
 	CreatedAt time.Time   `json:"created_at"` // when it was granted
 	UpdatedAt time.Time   `json:"updated_at"`
 	ExpiresAt time.Time   `json:"expires_at"`
-	Key       string      `json:"-"`
-	IP        string      `json:"-"`
+	// Reason is a code that says why the order ended, empty while it lives.
+	Reason string `json:"reason,omitempty"`
+	Key    string `json:"-"`
+	IP     string `json:"-"`
 	// Generation is the one of the sale's state in Redis that granted it.
 	Generation int64 `json:"-"`
 }

@@ -57,9 +57,35 @@ type Sale struct {
 	PerUserLimit int64  `json:"per_user_limit"`
 	Timezone     string `json:"timezone"`
 	Items        []Item `json:"items"`
+	Rules
 	// Revision grows by one with every stored change; the catalogue keeps the
 	// highest it has seen.
 	Revision int64 `json:"revision"`
+}
+
+// Rules are what a sale demands beyond its window, its stock and the units per
+// user. The ledger keeps them as one JSON text.
+type Rules struct {
+	// Limits hold all at once, together with PerUserLimit and the stock.
+	Limits []Limit `json:"limits,omitempty"`
+	// RateLimit is the most grabs per second that are decided, over all
+	// processes; 0 is no limit.
+	RateLimit int64 `json:"rate_limit,omitempty"`
+	// NoRegrab keeps units that came back counted against the user who had them:
+	// in PerUserLimit and in limits of scope user.
+	NoRegrab bool `json:"no_regrab,omitempty"`
+	// Fulfilment is nil where the shop is not called.
+	Fulfilment *Fulfilment `json:"fulfilment,omitempty"`
+}
+
+func (r *Rules) validate() error {
+	if r.RateLimit < 0 || r.RateLimit > MaxRateLimit {
+		return fieldErrorf("rate_limit", "must be 0 (no limit) to %d grabs per second", MaxRateLimit)
+	}
+	if err := validateLimits(r.Limits); err != nil {
+		return err
+	}
+	return r.Fulfilment.validate()
 }
 
 // Item is one SKU of a sale. Stock is in units, Unlimited for no bound.

@@ -17,6 +17,8 @@ const (
 	MaxPriceCents    = 1_000_000_000_000
 	MaxPerUser       = 1_000_000
 	MaxQuantity      = 1_000_000
+	MaxLimit         = 1_000_000_000_000
+	MaxRateLimit     = 1_000_000
 	MaxLines         = 50
 	MaxOrderIDLen    = MaxIDLen + 1 + 26
 	MaxUserLen       = 128
@@ -65,6 +67,9 @@ func (s *Sale) Validate() error {
 	}
 	if s.PerUserLimit < 0 || s.PerUserLimit > MaxPerUser {
 		return fieldErrorf("per_user_limit", "must be 0 (no limit) to %d", MaxPerUser)
+	}
+	if err := s.validate(); err != nil {
+		return err
 	}
 	return validateItems(s.Items)
 }
