@@ -54,7 +54,7 @@ CREATE TABLE IF NOT EXISTS items (
 
 -- What a grant became. items is JSON: [{"sku","quantity","price_cents","returned"}]. The id begins with
 -- the sale's id and a dot, so that a range of the primary key is one sale. reason is a code that says why
--- an order ended, '' while it lives.
+-- an order ended, '' while it lives. late_payment_at is when it was paid for after that, for the first time.
 CREATE TABLE IF NOT EXISTS orders (
   id              VARCHAR(91) NOT NULL,
   sale_id         VARCHAR(64) NOT NULL,
@@ -67,6 +67,7 @@ CREATE TABLE IF NOT EXISTS orders (
   created_at      DATETIME(3) NOT NULL,
   expires_at      DATETIME(3) NULL,
   reason          VARCHAR(64) NOT NULL,
+  late_payment_at DATETIME(3) NULL,
   updated_at      DATETIME(3) NOT NULL,
   PRIMARY KEY (id),
   KEY orders_by_user (sale_id, user_id),

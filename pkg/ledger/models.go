@@ -82,6 +82,7 @@ type orderRow struct {
 	CreatedAt      time.Time        `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
 	ExpiresAt      sql.NullTime     `gorm:"column:expires_at;type:datetime(3);index:orders_by_expiry,priority:2"`
 	Reason         string           `gorm:"column:reason;type:varchar(64);not null"`
+	LatePaymentAt  sql.NullTime     `gorm:"column:late_payment_at;type:datetime(3)"`
 	UpdatedAt      time.Time        `gorm:"column:updated_at;type:datetime(3);not null;autoUpdateTime:false"`
 }
 
@@ -91,6 +92,7 @@ func (r *orderRow) order() (sale.Order, error) {
 	o := sale.Order{
 		ID: r.ID, SaleID: r.SaleID, User: r.UserID, Status: r.Status, Key: r.IdempotencyKey, IP: r.IP,
 		Generation: r.Generation, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ExpiresAt: r.ExpiresAt.Time, Reason: r.Reason,
+		LatePaymentAt: r.LatePaymentAt.Time,
 	}
 	if err := json.Unmarshal([]byte(r.Items), &o.Lines); err != nil {
 		return sale.Order{}, fmt.Errorf("items of order %s: %w", r.ID, err)

@@ -27,6 +27,15 @@ const (
 	OrderRejected       OrderStatus = "rejected"
 )
 
+// Why an order ended; see Order.Reason.
+const (
+	ReasonUser             = "user"  // its owner cancelled it
+	ReasonAdmin            = "admin" // an operator ended it
+	ReasonPaymentTimeout   = "payment_timeout"
+	ReasonFulfilmentFailed = "fulfilment_failed"
+	ReasonOversold         = "oversold" // the ledger's last guard refused it
+)
+
 // Live reports whether an order in this state holds stock.
 func (s OrderStatus) Live() bool {
 	switch s {
@@ -35,6 +44,25 @@ func (s OrderStatus) Live() bool {
 	}
 	return false
 }
+
+// Ended reports whether nothing more can become of an order in this state than
+// that what it holds comes back.
+func (s OrderStatus) Ended() bool {
+	switch s {
+	case OrderFulfilled, OrderCancelled, OrderExpired, OrderRejected, OrderVoid:
+		return true
+	}
+	return false
+}
+
+// Why an order ended: the values of Order.Reason.
+const (
+	ReasonUser             = "user"              // its owner cancelled it
+	ReasonAdmin            = "admin"             // an operator cancelled it
+	ReasonPaymentTimeout   = "payment_timeout"   // it was not paid in time
+	ReasonFulfilmentFailed = "fulfilment_failed" // the shop could not fulfil it
+	ReasonOversold         = "oversold"          // the ledger had no stock left for it
+)
 
 // Order is what a grant becomes.
 type Order struct {
@@ -48,8 +76,11 @@ type Order struct {
 	ExpiresAt time.Time   `json:"expires_at"`
 	// Reason is a code that says why the order ended, empty while it lives.
 	Reason string `json:"reason,omitempty"`
-	Key    string `json:"-"`
-	IP     string `json:"-"`
+	// LatePaymentAt is when the order was paid for after it had ended, for the
+	// first time; zero when it was not.
+	LatePaymentAt time.Time `json:"late_payment_at,omitzero"`
+	Key           string    `json:"-"`
+	IP            string    `json:"-"`
 	// Generation is the one of the sale's state in Redis that granted it.
 	Generation int64 `json:"-"`
 }
