@@ -271,10 +271,13 @@ func (l *Ledger) rejectOrder(tx *gorm.DB, e entry) error {
 		return nil //nolint:nilerr // a grant that no row can hold has no order to show
 	}
 	p := newPosting(nil)
-	if err := p.grab(e, nil, false); err != nil {
+	if err := p.grab(e, nil, sale.ReasonAdmin); err != nil {
 		return err
 	}
-	return insert(tx, p.orders, l.cfg.InsertRows)
+	if err := insert(tx, p.orders, l.cfg.InsertRows); err != nil {
+		return err
+	}
+	return l.writeEvents(tx, p)
 }
 
 func (r *deadLetterRow) deadLetter() DeadLetter {

@@ -57,6 +57,9 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between two attempts: it doubles,
 	// and half of it is random. Defaults 5ms and 1s.
 	RetryMin, RetryMax time.Duration
+	// NoEvents writes no events: nobody is told what happens to orders, and the
+	// shop's system is not called for any.
+	NoEvents bool
 	// InsertRows is the most rows of one INSERT, and the most values of one
 	// look-up, 1 to 2000. Default 500.
 	InsertRows int

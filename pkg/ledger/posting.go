@@ -27,6 +27,7 @@ type posting struct {
 	changed map[itemKey]bool
 	orders  []orderRow
 	flows   []flowRow
+	events  []eventRow
 	result  Result
 }
 
@@ -80,11 +81,16 @@ func (p *posting) post(e entry) error {
 		p.adjustDown(e.grant, items, fits)
 		return nil
 	}
-	return p.grab(e, items, fits)
+	refused := ""
+	if !fits {
+		refused = sale.ReasonOversold
+	}
+	return p.grab(e, items, refused)
 }
 
-// grab writes the order; when it does not fit, as rejected and without flows.
-func (p *posting) grab(e entry, items []*itemRow, fits bool) error {
+// grab writes the order; one that is refused, for whatever reason, as rejected and
+// without flows.
+func (p *posting) grab(e entry, items []*itemRow, refused string) error {
 	g := e.grant
 	lines := make([]sale.OrderLine, len(g.Lines))
 	for i, l := range g.Lines {
@@ -99,12 +105,18 @@ func (p *posting) grab(e entry, items []*itemRow, fits bool) error {
 		Status: sale.OrderPendingPayment, Items: encoded, Generation: e.generation,
 		CreatedAt: stored(g.At), ExpiresAt: storedOrNull(g.ExpiresAt), UpdatedAt: p.at,
 	}
-	if !fits {
-		order.Status = sale.OrderRejected
-		p.orders = append(p.orders, order)
-		return nil
+	told := sale.EventCreated
+	if refused != "" {
+		order.Status, order.Reason, told = sale.OrderRejected, refused, sale.EventRejected
 	}
 	p.orders = append(p.orders, order)
+	made := sale.Order{
+		ID: order.ID, SaleID: order.SaleID, User: order.UserID, Status: order.Status, Lines: lines,
+		CreatedAt: order.CreatedAt, UpdatedAt: order.UpdatedAt, ExpiresAt: order.ExpiresAt.Time, Reason: order.Reason,
+	}
+	if err := p.tell(told, &made, ""); err != nil || refused != "" {
+		return err
+	}
 	p.result.Orders++
 	for i, l := range g.Lines {
 		f := flowRow{Kind: sale.FlowGrab, Ref: g.OrderID, OrderID: g.OrderID, UserID: g.User}

@@ -27,15 +27,6 @@ const (
 	OrderRejected       OrderStatus = "rejected"
 )
 
-// Why an order ended; see Order.Reason.
-const (
-	ReasonUser             = "user"  // its owner cancelled it
-	ReasonAdmin            = "admin" // an operator ended it
-	ReasonPaymentTimeout   = "payment_timeout"
-	ReasonFulfilmentFailed = "fulfilment_failed"
-	ReasonOversold         = "oversold" // the ledger's last guard refused it
-)
-
 // Live reports whether an order in this state holds stock.
 func (s OrderStatus) Live() bool {
 	switch s {
