@@ -88,7 +88,7 @@ func (l *Ledger) adjustUp(tx *gorm.DB, a Adjustment) (Adjusted, error) {
 		return Adjusted{}, err
 	}
 	done = Adjusted{Before: p.flows[0].QtyBefore, After: p.flows[0].QtyAfter, Step: a.Delta, Giveback: &giveback}
-	return done, writeGiveback(tx, giveback)
+	return done, l.writeGivebacks(tx, []sale.Giveback{giveback})
 }
 
 // refUnused answers ErrRefReused when another item's adjustment has this name.

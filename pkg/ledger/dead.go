@@ -237,7 +237,7 @@ func (l *Ledger) cancelDeadGrant(tx *gorm.DB, e entry, letter string, c comeback
 		// An order has it already, or there was no stock for it to come back to.
 		return nil, nil
 	}
-	_, g, err := l.giveBack(tx, c)
+	_, g, err := l.giveBack(tx, e.grant.OrderID, c)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (l *Ledger) giveUnrecordedBack(tx *gorm.DB, e entry, letter string) (*sale.
 			g.Lines = append(g.Lines, line)
 		}
 	}
-	if err := writeGiveback(tx, g); err != nil {
+	if err := l.writeGivebacks(tx, []sale.Giveback{g}); err != nil {
 		return nil, err
 	}
 	return &g, nil

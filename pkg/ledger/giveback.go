@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,27 +9,6 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"gorm.io/gorm"
 )
-
-func writeGiveback(tx *gorm.DB, g sale.Giveback) error {
-	items, err := encodeLines(g.Lines)
-	if err != nil {
-		return err
-	}
-	counts, err := json.Marshal(g.Counts)
-	if err != nil {
-		return fmt.Errorf("encode counts of giveback %s: %w", g.ID, err)
-	}
-	row := givebackRow{
-		SaleID: g.SaleID, ID: g.ID, OrderID: g.OrderID, UserID: g.User, Items: items, Counts: string(counts), DecidedAt: now(),
-	}
-	for _, line := range g.Lines {
-		row.Units += line.Quantity
-	}
-	if err := tx.Create(&row).Error; err != nil {
-		return fmt.Errorf("write giveback %s: %w", g.ID, err)
-	}
-	return nil
-}
 
 // GetGiveback returns one giveback of a sale, or ErrNotFound.
 func (l *Ledger) GetGiveback(ctx context.Context, saleID, id string) (sale.Giveback, error) {
