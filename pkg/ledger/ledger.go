@@ -9,7 +9,7 @@
 //
 // Rows are locked in one order, everywhere:
 //
-//	sales < items (by sale, SKU) < dead_letters < orders (by id) < flows < givebacks < progress
+//	sales < items (by sale, SKU) < dead_letters < orders (by id) < counters (by key) < flows < givebacks < progress
 //
 // The lock on its items makes a transaction the only writer of these SKUs: what
 // it reads of their orders and flows stays true until it commits, and their
@@ -111,6 +111,8 @@ type Ledger struct {
 	write *gorm.DB
 	read  *gorm.DB // short statements
 	audit *gorm.DB // long ones
+
+	counted countedSales
 }
 
 // pools are the ways into a database; they may be one.
@@ -127,8 +129,8 @@ type database interface {
 	// orderLines selects the lines of the orders of the sale @sale: id, user_id,
 	// status, sku, quantity, returned.
 	orderLines() string
-	// lockedItems is the FROM item for reading items that are to be locked.
-	lockedItems() string
+	// locked is the FROM item for reading rows of a table that are to be locked.
+	locked(table string) string
 	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.
 	transient(err error) bool
 	duplicate(err error) bool

@@ -184,9 +184,9 @@ func (m *mysqlDatabase) orderLines() string {
 		returned BIGINT PATH '$.returned')) j WHERE o.sale_id = @sale`
 }
 
-// lockedItems names the index: with few rows the server would rather read the
-// whole table, and wait for rows that are none of ours.
-func (m *mysqlDatabase) lockedItems() string { return "items FORCE INDEX (PRIMARY)" }
+// locked names the index: with few rows the server would rather read the whole
+// table, and wait for rows that are none of ours.
+func (m *mysqlDatabase) locked(table string) string { return table + " FORCE INDEX (PRIMARY)" }
 
 func (m *mysqlDatabase) transient(err error) bool {
 	var refused *mysql.MySQLError

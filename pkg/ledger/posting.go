@@ -25,7 +25,9 @@ type posting struct {
 	at      time.Time
 	items   map[itemKey]*itemRow
 	changed map[itemKey]bool
+	limited map[string]*sale.Sale // the sales whose limits count grabs, by id
 	orders  []orderRow
+	counts  []countStep
 	flows   []flowRow
 	events  []eventRow
 	result  Result
@@ -118,8 +120,9 @@ func (p *posting) grab(e entry, items []*itemRow, refused string) error {
 		return err
 	}
 	p.result.Orders++
+	f := flowRow{Kind: sale.FlowGrab, Ref: g.OrderID, OrderID: g.OrderID, UserID: g.User}
+	p.count(p.limited[e.saleID], g, f)
 	for i, l := range g.Lines {
-		f := flowRow{Kind: sale.FlowGrab, Ref: g.OrderID, OrderID: g.OrderID, UserID: g.User}
 		p.move(items[i], f, func(item *itemRow) {
 			item.Granted += l.Quantity
 			item.Sold += l.Quantity

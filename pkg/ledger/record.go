@@ -90,6 +90,9 @@ func (l *Ledger) record(tx *gorm.DB, entries []entry, replayed string) (*posting
 		return nil, err
 	}
 	p := newPosting(locked)
+	if p.limited, err = l.limited(tx, entries); err != nil {
+		return nil, err
+	}
 	fresh, err := l.unknown(tx, entries, replayed)
 	if err != nil {
 		return nil, err
@@ -117,6 +120,9 @@ func (l *Ledger) writePosting(tx *gorm.DB, p *posting) error {
 	slices.SortFunc(p.orders, func(a, b orderRow) int { return strings.Compare(a.ID, b.ID) })
 	if err := insert(tx, p.orders, l.cfg.InsertRows); err != nil {
 		return fmt.Errorf("insert orders: %w", err)
+	}
+	if err := l.writeCounters(tx, p); err != nil {
+		return err
 	}
 	if err := insert(tx, p.flows, l.cfg.InsertRows); err != nil {
 		return fmt.Errorf("insert flows: %w", err)
@@ -175,7 +181,7 @@ func (l *Ledger) lockItems(tx *gorm.DB, keys []itemKey) ([]itemRow, error) {
 			skus, keys = append(skus, keys[0].sku), keys[1:]
 		}
 		var rows []itemRow
-		err := tx.Table(l.store.lockedItems()).Clauses(clause.Locking{Strength: "UPDATE"}).
+		err := tx.Table(l.store.locked("items")).Clauses(clause.Locking{Strength: "UPDATE"}).
 			Where("sale_id = ? AND sku IN ?", saleID, skus).Order("sale_id, sku").Find(&rows).Error
 		if err != nil {
 			return nil, fmt.Errorf("lock items of sale %s: %w", saleID, err)

@@ -83,7 +83,7 @@ func (s *sqliteDatabase) orderLines() string {
 		j.value ->> '$.returned' AS returned FROM orders o CROSS JOIN json_each(o.items) j WHERE o.sale_id = @sale`
 }
 
-func (s *sqliteDatabase) lockedItems() string { return "items" }
+func (s *sqliteDatabase) locked(table string) string { return table }
 
 func (s *sqliteDatabase) transient(err error) bool {
 	primary := sqliteCode(err) & sqlitePrimary

@@ -1,0 +1,253 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// The counters of a sale's limits. The ledger only counts: Redis has decided what
+// fits into a limit, and a maximum may change without touching what is counted.
+
+// counterKey names a row of counters.
+type counterKey struct{ saleID, limit, period, subject string }
+
+func (a counterKey) compare(b counterKey) int {
+	return cmp.Or(strings.Compare(a.saleID, b.saleID), strings.Compare(a.limit, b.limit),
+		strings.Compare(a.period, b.period), strings.Compare(a.subject, b.subject))
+}
+
+// name is what the flows call the counter. Neither limit nor period has a slash.
+func (a counterKey) name() string { return a.limit + "/" + a.period + "/" + a.subject }
+
+// countersOf names the counters that an order of this user, address and time stands in.
+func countersOf(s *sale.Sale, g *sale.Grant) []counterKey {
+	counts := s.Counts(g)
+	keys := make([]counterKey, len(counts))
+	for i, c := range counts {
+		keys[i] = counterKey{s.ID, c.Limit.Name(), c.Period, c.Subject}
+	}
+	return keys
+}
+
+// grantOf is as much of an order's grant as tells its counters.
+func grantOf(o *sale.Order) *sale.Grant {
+	return &sale.Grant{Kind: sale.GrantGrab, OrderID: o.ID, User: o.User, IP: o.IP, At: o.CreatedAt}
+}
+
+// countStep is a change of one counter; its flow gets its numbers once the counter
+// is locked.
+type countStep struct {
+	key   counterKey
+	units int64 // below zero for what comes back
+	flow  flowRow
+}
+
+// count adds a grab to the counters of its sale's limits; s is nil for a sale
+// without limits. f is the flow of the grab, without its numbers.
+func (p *posting) count(s *sale.Sale, g *sale.Grant, f flowRow) {
+	if s == nil {
+		return
+	}
+	for _, key := range countersOf(s, g) {
+		p.counts = append(p.counts, countStep{key, g.Units(), f})
+	}
+}
+
+// uncount takes the units of a giveback off the counters that its order stands in,
+// and notes in the giveback what Redis has to take off. Where the sale's buyers may
+// not grab again the units stay counted against the user: in the limits of each
+// user, and in the units that a user holds. f is the flow, without its numbers.
+func (p *posting) uncount(s *sale.Sale, o *sale.Order, g *sale.Giveback, f flowRow) {
+	var units int64
+	for _, line := range g.Lines {
+		units += line.Quantity
+	}
+	g.Counts = giveCounts(s, grantOf(o), units, s.NoRegrab)
+	if s.NoRegrab {
+		g.User = ""
+	}
+	for _, c := range g.Counts {
+		p.counts = append(p.counts, countStep{counterKey{s.ID, c.Limit, c.Period, c.Subject}, -units, f})
+	}
+}
+
+// giveCounts lists what a giveback takes off the counters of a grant's limits.
+func giveCounts(s *sale.Sale, g *sale.Grant, units int64, keepUser bool) []sale.CountStep {
+	var steps []sale.CountStep
+	for _, c := range s.Counts(g) {
+		if keepUser && c.Limit.Scope == sale.ScopeUser {
+			continue
+		}
+		steps = append(steps, sale.CountStep{Limit: c.Limit.Name(), Period: c.Period, Subject: c.Subject, Units: units})
+	}
+	return steps
+}
+
+// writeCounters locks the counters of the posting, in order, writes them and gives
+// each step its flow. A counter that another transaction makes at the same time is
+// a duplicate key, and this one begins again.
+func (l *Ledger) writeCounters(tx *gorm.DB, p *posting) error {
+	if len(p.counts) == 0 {
+		return nil
+	}
+	used := make(map[counterKey]int64, len(p.counts))
+	for _, step := range p.counts {
+		used[step.key] = 0
+	}
+	keys := slices.SortedFunc(maps.Keys(used), counterKey.compare)
+	present, err := l.lockCounters(tx, keys)
+	if err != nil {
+		return err
+	}
+	maps.Copy(used, present)
+	for _, step := range p.counts {
+		f := step.flow
+		f.SaleID, f.Counter, f.At = step.key.saleID, step.key.name(), p.at
+		f.QtyBefore = used[step.key]
+		f.QtyAfter = max(f.QtyBefore+step.units, 0)
+		f.QtyStep = f.QtyAfter - f.QtyBefore
+		used[step.key] = f.QtyAfter
+		p.flows = append(p.flows, f)
+	}
+	var old, fresh []counterRow
+	for _, k := range keys {
+		row := counterRow{SaleID: k.saleID, LimitName: k.limit, Period: k.period, Subject: k.subject, Used: used[k]}
+		if _, there := present[k]; there {
+			old = append(old, row)
+		} else {
+			fresh = append(fresh, row)
+		}
+	}
+	// The rows exist: this is an UPDATE of many rows, each with its own value.
+	update := tx.Clauses(clause.OnConflict{
+		Columns:   []clause.Column{{Name: "sale_id"}, {Name: "limit_name"}, {Name: "period"}, {Name: "subject"}},
+		DoUpdates: clause.AssignmentColumns([]string{"used"}),
+	}).Session(&gorm.Session{})
+	if err := insert(update, old, l.cfg.InsertRows); err != nil {
+		return fmt.Errorf("update counters: %w", err)
+	}
+	if err := insert(tx, fresh, l.cfg.InsertRows); err != nil {
+		return fmt.Errorf("insert counters: %w", err)
+	}
+	return nil
+}
+
+// lockCounters locks those of the counters that exist, and returns what is used of
+// them. The keys are in lock order.
+func (l *Ledger) lockCounters(tx *gorm.DB, keys []counterKey) (map[counterKey]int64, error) {
+	used := make(map[counterKey]int64, len(keys))
+	for len(keys) > 0 {
+		first := keys[0]
+		var subjects []string
+		for len(keys) > 0 && len(subjects) < l.cfg.InsertRows && keys[0] == (counterKey{first.saleID, first.limit, first.period, keys[0].subject}) {
+			subjects, keys = append(subjects, keys[0].subject), keys[1:]
+		}
+		var rows []counterRow
+		err := tx.Table(l.store.locked("counters")).Clauses(clause.Locking{Strength: "UPDATE"}).
+			Where("sale_id = ? AND limit_name = ? AND period = ? AND subject IN ?", first.saleID, first.limit, first.period, subjects).
+			Order("sale_id, limit_name, period, subject").Find(&rows).Error
+		if err != nil {
+			return nil, fmt.Errorf("lock counters of sale %s: %w", first.saleID, err)
+		}
+		for _, r := range rows {
+			used[counterKey{r.SaleID, r.LimitName, r.Period, r.Subject}] = r.Used
+		}
+	}
+	return used, nil
+}
+
+// countedMax bounds the sales whose limits are kept in memory.
+const countedMax = 10_000
+
+// countedSales remembers what each sale counts: its limits, but not their maxima,
+// and its timezone. Neither changes once a sale is no draft any more, and a draft
+// is not remembered.
+type countedSales struct {
+	mu     sync.Mutex
+	bySale map[string]*sale.Sale // nil for a sale without limits
+}
+
+func (c *countedSales) get(saleID string) (s *sale.Sale, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, known = c.bySale[saleID]
+	return s, known
+}
+
+func (c *countedSales) put(saleID string, s *sale.Sale) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bySale == nil || len(c.bySale) >= countedMax {
+		c.bySale = make(map[string]*sale.Sale)
+	}
+	c.bySale[saleID] = s
+}
+
+// limited returns those of the sales that have limits, for counting only.
+func (l *Ledger) limited(tx *gorm.DB, entries []entry) (map[string]*sale.Sale, error) {
+	found := make(map[string]*sale.Sale)
+	var unknown []string
+	for _, e := range entries {
+		if _, seen := found[e.saleID]; seen || e.invalid != nil {
+			continue
+		}
+		s, known := l.counted.get(e.saleID)
+		found[e.saleID] = s
+		if !known {
+			unknown = append(unknown, e.saleID)
+		}
+	}
+	for chunk := range slices.Chunk(unknown, l.cfg.InsertRows) {
+		headers, err := saleHeaders(tx, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for id, s := range headers {
+			if len(s.Limits) > 0 {
+				found[id] = s
+			}
+			if s.Status != sale.StatusDraft {
+				l.counted.put(id, found[id])
+			}
+		}
+	}
+	return found, nil
+}
+
+// saleHeaders reads sales without their items and without locking them.
+func saleHeaders(tx *gorm.DB, ids []string) (map[string]*sale.Sale, error) {
+	var rows []saleRow
+	if err := tx.Where("id IN ?", ids).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read the rules of sales: %w", err)
+	}
+	headers := make(map[string]*sale.Sale, len(rows))
+	for i := range rows {
+		s, err := rows[i].sale(nil)
+		if err != nil {
+			return nil, err
+		}
+		headers[s.ID] = &s
+	}
+	return headers, nil
+}
+
+// saleHeader is saleHeaders for one sale that must be there.
+func saleHeader(tx *gorm.DB, id string) (*sale.Sale, error) {
+	headers, err := saleHeaders(tx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	s, ok := headers[id]
+	if !ok {
+		return nil, fmt.Errorf("sale %s: %w", id, ErrNotFound)
+	}
+	return s, nil
+}
