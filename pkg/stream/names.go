@@ -15,6 +15,8 @@ const (
 	SalesBucket = "SALES"
 	// LeasesBucket holds the leases.
 	LeasesBucket = "LEASES"
+	// ControlBucket holds what all grab processes obey, see FlowControl.
+	ControlBucket = "CONTROL"
 
 	grantsPrefix    = "grants."
 	fencePrefix     = "fence."

@@ -156,7 +156,14 @@ func (s *Stream) streamConfigs() []jetstream.StreamConfig {
 	leases.AllowMsgTTL = true
 	leases.SubjectDeleteMarkerTTL = leaseMarkerTTL
 
-	return []jetstream.StreamConfig{grants, dead, sales, leases}
+	control := bucket
+	control.Name = bucketStream(ControlBucket)
+	control.Description = "Doorbuster: flow control of the grab processes"
+	control.Subjects = []string{bucketKey(ControlBucket, ">")}
+	// An operator who reads what was just written must not be told an older one.
+	control.AllowDirect = false
+
+	return []jetstream.StreamConfig{grants, dead, sales, leases, control}
 }
 
 // ensureStream makes or corrects one stream.
