@@ -169,12 +169,14 @@ CREATE TABLE IF NOT EXISTS events (
   PRIMARY KEY (seq)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
--- Calls of the shop's system, one per order. body is the JSON that is sent. status is waiting, delivered, failed
--- or parked. next_at is when the next attempt is due; whoever makes one moves it on first.
+-- Calls of the shop's system, one per order. body is the JSON that is sent, host the receiver in url, whose queue
+-- it waits in. status is waiting, delivered, failed, parked or dropped. next_at is when the next attempt is due;
+-- whoever makes one moves it on first.
 CREATE TABLE IF NOT EXISTS deliveries (
   order_id   VARCHAR(91) NOT NULL,
   sale_id    VARCHAR(64) NOT NULL,
   url        VARCHAR(2000) NOT NULL,
+  host       VARCHAR(255) NOT NULL,
   body       TEXT NOT NULL,
   status     VARCHAR(16) NOT NULL,
   attempts   INT NOT NULL,
@@ -185,7 +187,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
   updated_at DATETIME(3) NOT NULL,
   PRIMARY KEY (order_id),
   KEY deliveries_by_sale (sale_id, order_id),
-  KEY deliveries_due (status, next_at)
+  KEY deliveries_due (status, host, next_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- The history of a sale's definition: who changed what, from which value to which, and why.

@@ -198,17 +198,18 @@ type eventRow struct {
 func (eventRow) TableName() string { return "events" }
 
 type deliveryRow struct {
-	OrderID   string    `gorm:"column:order_id;type:varchar(91);primaryKey;index:deliveries_by_sale,priority:2"`
-	SaleID    string    `gorm:"column:sale_id;type:varchar(64);not null;index:deliveries_by_sale,priority:1"`
-	URL       string    `gorm:"column:url;type:varchar(2000);not null"`
-	Body      string    `gorm:"column:body;type:text;not null"`
-	Status    string    `gorm:"column:status;type:varchar(16);not null;index:deliveries_due,priority:1"`
-	Attempts  int       `gorm:"column:attempts;type:int;not null"`
-	LastError string    `gorm:"column:last_error;type:varchar(500);not null"`
-	CreatedAt time.Time `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
-	NextAt    time.Time `gorm:"column:next_at;type:datetime(3);not null;index:deliveries_due,priority:2"`
-	GiveUpAt  time.Time `gorm:"column:give_up_at;type:datetime(3);not null"`
-	UpdatedAt time.Time `gorm:"column:updated_at;type:datetime(3);not null;autoUpdateTime:false"`
+	OrderID   string         `gorm:"column:order_id;type:varchar(91);primaryKey;index:deliveries_by_sale,priority:2"`
+	SaleID    string         `gorm:"column:sale_id;type:varchar(64);not null;index:deliveries_by_sale,priority:1"`
+	URL       string         `gorm:"column:url;type:varchar(2000);not null"`
+	Host      string         `gorm:"column:host;type:varchar(255);not null;index:deliveries_due,priority:2"`
+	Body      string         `gorm:"column:body;type:text;not null"`
+	Status    DeliveryStatus `gorm:"column:status;type:varchar(16);not null;index:deliveries_due,priority:1"`
+	Attempts  int            `gorm:"column:attempts;type:int;not null"`
+	LastError string         `gorm:"column:last_error;type:varchar(500);not null"`
+	CreatedAt time.Time      `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
+	NextAt    time.Time      `gorm:"column:next_at;type:datetime(3);not null;index:deliveries_due,priority:3"`
+	GiveUpAt  time.Time      `gorm:"column:give_up_at;type:datetime(3);not null"`
+	UpdatedAt time.Time      `gorm:"column:updated_at;type:datetime(3);not null;autoUpdateTime:false"`
 }
 
 func (deliveryRow) TableName() string { return "deliveries" }
