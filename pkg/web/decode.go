@@ -12,14 +12,19 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBody is the most bytes a request body may have.
+// MaxBody is the most bytes a request body may have, where nothing else is said.
 const MaxBody = 64 << 10
 
 // Decode reads the request's body as one JSON value into a T, strictly: unknown
 // fields, wrong types, anything after the value, invalid UTF-8 and bodies over
 // MaxBody are problems that say what is wrong and, where one is, name the field.
 func Decode[T any](r *http.Request) (T, *Problem) {
-	value, present, problem := DecodeOptional[T](r)
+	return DecodeUpTo[T](r, MaxBody)
+}
+
+// DecodeUpTo is Decode for bodies of up to limit bytes.
+func DecodeUpTo[T any](r *http.Request, limit int) (T, *Problem) {
+	value, present, problem := decodeBody[T](r, limit)
 	if problem == nil && !present {
 		problem = BadRequest("the body is empty; a JSON value is expected")
 	}
@@ -29,9 +34,13 @@ func Decode[T any](r *http.Request) (T, *Problem) {
 // DecodeOptional is Decode for requests that may come without a body; present
 // tells whether there was one.
 func DecodeOptional[T any](r *http.Request) (value T, present bool, problem *Problem) {
+	return decodeBody[T](r, MaxBody)
+}
+
+func decodeBody[T any](r *http.Request, limit int) (value T, present bool, problem *Problem) {
 	buffer := getBuffer()
 	defer putBuffer(buffer)
-	problem = readBody(r, buffer)
+	problem = readBody(r, buffer, limit)
 	if problem != nil {
 		return value, false, problem
 	}
@@ -61,24 +70,24 @@ func DecodeOptional[T any](r *http.Request) (value T, present bool, problem *Pro
 	return value, true, nil
 }
 
-// readBody reads the whole body into the buffer, but never more than MaxBody bytes and one.
-func readBody(r *http.Request, buffer *[]byte) *Problem {
+// readBody reads the whole body into the buffer, but never more than limit bytes and one.
+func readBody(r *http.Request, buffer *[]byte, limit int) *Problem {
 	b := (*buffer)[:0]
 	defer func() { *buffer = b }()
 	if r.ContentLength == 0 {
 		return nil
 	}
-	if r.ContentLength > MaxBody {
-		return tooLarge()
+	if r.ContentLength > int64(limit) {
+		return tooLarge(limit)
 	}
 	for {
-		if len(b) > MaxBody {
-			return tooLarge()
+		if len(b) > limit {
+			return tooLarge(limit)
 		}
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
 		}
-		n, err := r.Body.Read(b[len(b):min(cap(b), MaxBody+1)])
+		n, err := r.Body.Read(b[len(b):min(cap(b), limit+1)])
 		b = b[:len(b)+n]
 		if errors.Is(err, io.EOF) {
 			break
@@ -87,14 +96,15 @@ func readBody(r *http.Request, buffer *[]byte) *Problem {
 			return BadRequest("the body could not be read to its end")
 		}
 	}
-	if len(b) > MaxBody {
-		return tooLarge()
+	if len(b) > limit {
+		return tooLarge(limit)
 	}
 	return nil
 }
 
-func tooLarge() *Problem {
-	return NewProblem(http.StatusRequestEntityTooLarge, CodeBodyTooLarge, "the body is larger than 64 KiB").With("limit", MaxBody)
+func tooLarge(limit int) *Problem {
+	detail := fmt.Sprintf("the body is larger than %d KiB", limit>>10)
+	return NewProblem(http.StatusRequestEntityTooLarge, CodeBodyTooLarge, detail).With("limit", limit)
 }
 
 // checkMediaType accepts JSON, and a body that does not say what it is.
@@ -117,14 +127,48 @@ func checkEncoding(header http.Header) *Problem {
 	return nil
 }
 
+// DecodeList decodes a JSON array of up to most elements, as strictly as Decode. A
+// problem names the element: "grabs[3].user" in a list of that name. It is for the
+// UnmarshalJSON of a list; there the array is known to be valid JSON.
+func DecodeList[T any](name string, text []byte, most int) ([]T, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('[') {
+		return nil, InvalidField(name, "expected an array")
+	}
+	var list []T
+	for decoder.More() {
+		if len(list) == most {
+			return nil, InvalidField(name, fmt.Sprintf("must hold at most %d", most))
+		}
+		list = append(list, *new(T))
+		if err := decoder.Decode(&list[len(list)-1]); err != nil {
+			return nil, elementProblem(fmt.Sprintf("%s[%d]", name, len(list)-1), err)
+		}
+	}
+	return list, nil
+}
+
+// elementProblem is decodeProblem for an element of a list.
+func elementProblem(element string, err error) *Problem {
+	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrongType.Field == "" {
+		return InvalidField(element, expected(wrongType))
+	}
+	problem := decodeProblem(err)
+	if problem.Field != "" {
+		element += "." + problem.Field
+	}
+	problem.Code, problem.Field = CodeInvalidField, element
+	return problem
+}
+
 // decodeProblem turns an error of encoding/json into a problem.
 func decodeProblem(err error) *Problem {
 	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		detail := fmt.Sprintf("expected %s, got %s", jsonName(wrongType), wrongType.Value)
 		if wrongType.Field == "" {
-			return BadRequest("the body has the wrong type: " + detail)
+			return BadRequest("the body has the wrong type: " + expected(wrongType))
 		}
-		return InvalidField(wrongType.Field, detail)
+		return InvalidField(wrongType.Field, expected(wrongType))
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return BadRequest(fmt.Sprintf("the body is not valid JSON, near byte %d", syntax.Offset))
@@ -140,6 +184,10 @@ func decodeProblem(err error) *Problem {
 		return p
 	}
 	return BadRequest("the body holds a value that cannot be read: " + err.Error())
+}
+
+func expected(wrongType *json.UnmarshalTypeError) string {
+	return fmt.Sprintf("expected %s, got %s", jsonName(wrongType), wrongType.Value)
 }
 
 // jsonName says what JSON value a Go type wants.

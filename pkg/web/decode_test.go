@@ -84,6 +84,64 @@ func TestABodyMayHaveExactlyTheLimit(t *testing.T) {
 	}
 }
 
+func TestABodyMayHaveALimitOfItsOwn(t *testing.T) {
+	const limit = 1 << 20
+	frame := len(`{"note":""}`)
+	for size, fine := range map[int]bool{MaxBody + 1: true, limit: true, limit + 1: false} {
+		body := `{"note":"` + strings.Repeat("x", size-frame) + `"}`
+		for _, length := range []int64{int64(size), -1} {
+			r := newRequest(t, http.MethodPost, "/", body)
+			r.ContentLength = length
+			_, problem := DecodeUpTo[order](r, limit)
+			if (problem == nil) != fine {
+				t.Errorf("%d bytes, length %d: %v", size, length, problem)
+			}
+			if problem != nil && (problem.Status != 413 || problem.Detail != "the body is larger than 1024 KiB") {
+				t.Errorf("%d bytes: %v", size, problem)
+			}
+		}
+	}
+}
+
+// lines is a list that decodes itself, as DecodeList is meant to be used.
+type lines []line
+
+func (l *lines) UnmarshalJSON(text []byte) (err error) {
+	*l, err = DecodeList[line]("lines", text, 3)
+	return err
+}
+
+func TestAProblemNamesTheElementOfAList(t *testing.T) {
+	type cart struct {
+		Lines lines `json:"lines"`
+	}
+	good := `{"sku":"A","quantity":2}`
+	got, problem := Decode[cart](newRequest(t, http.MethodPost, "/", `{"lines":[`+good+`, `+good+`]}`))
+	if problem != nil || len(got.Lines) != 2 || got.Lines[1] != (line{"A", 2}) {
+		t.Errorf("%+v, %v", got, problem)
+	}
+	for list, want := range map[string]string{
+		`[` + good + `,{"sku":1}]`:                 "invalid_field lines[1].sku: expected a string, got number",
+		`[` + good + `,` + good + `,{"skuu":"A"}]`: "invalid_field lines[2].skuu: there is no such field",
+		`["A"]`: "invalid_field lines[0]: expected an object, got string",
+		`{}`:    "invalid_field lines: expected an array",
+		`"A"`:   "invalid_field lines: expected an array",
+		`null`:  "invalid_field lines: expected an array",
+		`[` + good + strings.Repeat(`,`+good, 3) + `]`:        "invalid_field lines: must hold at most 3",
+		`[` + good + `,{"sku":"A"]`:                           "bad_request : the body is not valid JSON, near byte 46",
+		`[` + good + `,{"quantity":99999999999999999999999}]`: "invalid_field lines[1].quantity: expected an integer, got number 99999999999999999999999",
+	} {
+		_, problem := Decode[cart](newRequest(t, http.MethodPost, "/", `{"lines":`+list+`}`))
+		if problem == nil {
+			t.Errorf("%s: no problem", list)
+			continue
+		}
+		if got := problem.Code + " " + problem.Field + ": " + problem.Detail; got != want {
+			t.Errorf("%s: got %s, want %s", list, got, want)
+		}
+	}
+}
+
 func TestTheBodyIsOptionalWhenAskedFor(t *testing.T) {
 	_, present, problem := DecodeOptional[order](newRequest(t, http.MethodPost, "/", ""))
 	if present || problem != nil {

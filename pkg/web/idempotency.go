@@ -21,11 +21,15 @@ func IdempotencyKey(r *http.Request) (string, *Problem) {
 		return "", nil
 	case len(values) > 1:
 		return "", InvalidField(IdempotencyHeader, "the header is given more than once")
-	case !isToken(values[0], maxIdempotencyKey):
+	case !ValidIdempotencyKey(values[0]):
 		return "", InvalidField(IdempotencyHeader, "must be 1 to 64 printable ASCII characters without spaces")
 	}
 	return values[0], nil
 }
+
+// ValidIdempotencyKey reports whether key is 1 to 64 printable ASCII characters
+// without spaces.
+func ValidIdempotencyKey(key string) bool { return isToken(key, maxIdempotencyKey) }
 
 // isToken reports whether s is 1 to limit printable ASCII characters without spaces.
 func isToken(s string, limit int) bool {

@@ -30,6 +30,10 @@ type Identity interface {
 	User(r *http.Request) (string, *Problem)
 }
 
+// ValidUser reports whether id can name a user: 1 to 128 printable ASCII
+// characters without spaces.
+func ValidUser(id string) bool { return isToken(id, maxUserID) }
+
 // IdentityOptions say who vouches for users. At least one of JWTSecret, JWKS and
 // TrustUserHeader is needed, and not both of the first two.
 type IdentityOptions struct {
@@ -183,9 +187,18 @@ func bearer(r *http.Request) (string, *Problem) {
 }
 
 // RequireKey lets only requests through that carry the key as a bearer token.
-// The comparison takes the same time whatever was sent.
 func RequireKey(key string, next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(key))
+	return RequireKeys([]string{key}, next)
+}
+
+// RequireKeys lets only requests through that carry one of the keys as a bearer
+// token; none does when there is no key. The comparison takes the same time whatever
+// was sent.
+func RequireKeys(keys []string, next http.Handler) http.Handler {
+	wanted := make([][sha256.Size]byte, len(keys))
+	for i, key := range keys {
+		wanted[i] = sha256.Sum256([]byte(key))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, problem := bearer(r)
 		if problem != nil {
@@ -193,7 +206,11 @@ func RequireKey(key string, next http.Handler) http.Handler {
 			return
 		}
 		got := sha256.Sum256([]byte(token))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		known := 0
+		for i := range wanted {
+			known |= subtle.ConstantTimeCompare(got[:], wanted[i][:])
+		}
+		if known != 1 {
 			Fail(w, r, Unauthorized("the key is not valid"))
 			return
 		}

@@ -348,6 +348,23 @@ func TestRequireKey(t *testing.T) {
 	}
 }
 
+func TestAnyOfSeveralKeysLetsIn(t *testing.T) {
+	keys := []string{"the-first-key-of-many", "the-second-key-of-many"}
+	inside := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "in") })
+	for _, key := range keys {
+		if w := serve(RequireKeys(keys, inside), newRequest(t, http.MethodGet, "/", "", "Authorization", "Bearer "+key)); w.Code != http.StatusOK {
+			t.Errorf("%s: %d", key, w.Code)
+		}
+	}
+	for _, known := range [][]string{nil, keys} {
+		for _, sent := range []string{"", "Bearer ", "Bearer " + keys[0] + keys[1], "Bearer " + keys[0] + "," + keys[1]} {
+			if w := serve(RequireKeys(known, inside), newRequest(t, http.MethodGet, "/", "", "Authorization", sent)); w.Code != http.StatusUnauthorized {
+				t.Errorf("of %d keys, %q lets in: %d", len(known), sent, w.Code)
+			}
+		}
+	}
+}
+
 func BenchmarkTokenHS256(b *testing.B) {
 	id := identity(b, IdentityOptions{JWTSecret: secret})
 	r := newRequest(b, http.MethodGet, "/", "", "Authorization", "Bearer "+sign(b, jwt.SigningMethodHS256, []byte(secret), "", claims(nil)))

@@ -60,6 +60,9 @@ func (p *Problem) With(name string, value any) *Problem {
 	return p
 }
 
+// RetryAfter is what the header Retry-After says, in seconds; 0 is none.
+func (p *Problem) RetryAfter() int { return int(math.Ceil(p.retryAfter.Seconds())) }
+
 // WithRetryAfter adds the header Retry-After, rounded up to seconds, at least 1, and returns p.
 func (p *Problem) WithRetryAfter(d time.Duration) *Problem {
 	p.retryAfter = max(d, time.Second)
@@ -110,7 +113,14 @@ func Internal() *Problem {
 func (p *Problem) AppendJSON(b []byte) []byte {
 	b = append(b, `{"type":"about:blank","title":`...)
 	b = appendString(b, http.StatusText(p.Status))
-	b = append(b, `,"status":`...)
+	b = append(b, ',')
+	return append(p.AppendMembers(b), '}')
+}
+
+// AppendMembers appends what says more than the status does, from "status" on and
+// without braces: for a problem that is one result among others.
+func (p *Problem) AppendMembers(b []byte) []byte {
+	b = append(b, `"status":`...)
 	b = strconv.AppendInt(b, int64(p.Status), 10)
 	b = append(b, `,"code":`...)
 	b = appendString(b, p.Code)
@@ -128,7 +138,7 @@ func (p *Problem) AppendJSON(b []byte) []byte {
 		b = append(b, ':')
 		b = appendValue(b, m.value)
 	}
-	return append(b, '}')
+	return b
 }
 
 // MarshalJSON is AppendJSON for encoding/json.
@@ -170,8 +180,7 @@ func appendValue(b []byte, value any) []byte {
 // answer many requests. A 500 carries the request's id, for whoever reports it.
 func Fail(w http.ResponseWriter, r *http.Request, p *Problem) {
 	header := w.Header()
-	if p.retryAfter > 0 {
-		seconds := int(math.Ceil(p.retryAfter.Seconds()))
+	if seconds := p.RetryAfter(); seconds > 0 {
 		header.Set("Retry-After", strconv.Itoa(seconds))
 	}
 	if p.challenge {

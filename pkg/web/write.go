@@ -52,14 +52,18 @@ func send(w http.ResponseWriter, status int, contentType []string, body []byte) 
 	_, _ = w.Write(body) // the client is gone; there is nobody to tell
 }
 
-// buffers hold request and response bodies. Those that grew beyond the largest
-// request are dropped, so that one long listing does not stay in memory.
+// maxKept is the largest buffer that is kept for the next request: that of the
+// answers to a full batch of grabs.
+const maxKept = 256 << 10
+
+// buffers hold request and response bodies. Those that grew beyond maxKept are
+// dropped, so that one long listing does not stay in memory.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
 func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
 
 func putBuffer(b *[]byte) {
-	if cap(*b) <= 2*MaxBody {
+	if cap(*b) <= maxKept {
 		buffers.Put(b)
 	}
 }
