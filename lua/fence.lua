@@ -10,8 +10,8 @@
 -- id of a master that lost nothing, and cost a restore: its first replica, and
 -- repl-backlog-ttl seconds (an hour by default) without any.
 --
--- distrust(meta, buyers, bought, grants, applied) returns nil and the fields of
--- meta when the state is trusted, or the reason why it is not:
+-- distrust(meta, buyers, grants, applied) returns nil and the fields of meta
+-- when the state is trusted, or the reason why it is not:
 --   no_state   meta has no era: flushed, evicted, closed, or never loaded
 --   other_era  restored in another era than this script's
 --   moved      see moved()
@@ -22,15 +22,14 @@ local function moved()
   return not (string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. REPLID, 1, true))
 end
 
-local function distrust(meta, buyers, bought, grants, applied)
+local function distrust(meta, buyers, grants, applied)
   local m = redis.call('HMGET', meta, 'era', 'gen', 'fence', 'buyers', 'grants', 'applied')
   if not m[1] then return 'no_state' end
   if m[1] ~= ERA then return 'other_era' end
   if moved() then return 'moved' end
-  local held = tonumber(m[4])
-  if redis.call('SCARD', buyers) ~= held or redis.call('HLEN', bought) ~= held
-    or redis.call('HLEN', grants) ~= tonumber(m[5]) or redis.call('HLEN', applied) ~= tonumber(m[6]) then
+  if redis.call('HLEN', buyers) ~= tonumber(m[4]) or redis.call('HLEN', grants) ~= tonumber(m[5])
+    or redis.call('HLEN', applied) ~= tonumber(m[6]) then
     return 'damaged'
   end
-  return nil, { gen = m[2], fence = m[3], buyers = held, grants = tonumber(m[5]), applied = tonumber(m[6]) }
+  return nil, { gen = m[2], fence = m[3], buyers = tonumber(m[4]), grants = tonumber(m[5]), applied = tonumber(m[6]) }
 end

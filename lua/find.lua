@@ -2,10 +2,9 @@
 --
 -- KEYS[1] doorbuster:{SALE}:meta
 -- KEYS[2] doorbuster:{SALE}:buyers
--- KEYS[3] doorbuster:{SALE}:bought
--- KEYS[4] doorbuster:{SALE}:grants
--- KEYS[5] doorbuster:{SALE}:applied
--- KEYS[6] doorbuster:{SALE}:outboxes
+-- KEYS[3] doorbuster:{SALE}:grants
+-- KEYS[4] doorbuster:{SALE}:applied
+-- KEYS[5] doorbuster:{SALE}:outboxes
 --
 -- ARGV[1] order id
 --
@@ -14,10 +13,10 @@
 --   {'durable', GRANT}  its batch is known to be in the stream; the stored grant
 --   {'pending', GRANT}  that is not known: not acknowledged yet, or its process
 --                       was forgotten
-local meta, buyers, bought, grants, applied, outboxes = unpack(KEYS, 1, 6)
+local meta, buyers, grants, applied, outboxes = unpack(KEYS, 1, 5)
 local order = ARGV[1]
 
-local reason, m = distrust(meta, buyers, bought, grants, applied)
+local reason, m = distrust(meta, buyers, grants, applied)
 if reason then return { 'distrusted', reason } end
 local stored = redis.call('HGET', grants, order)
 if not stored then return { 'absent' } end

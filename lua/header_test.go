@@ -145,7 +145,7 @@ func TestHeaderNamesTheKeysTheCodeBinds(t *testing.T) {
 func TestHeaderKeysAreTheOnesTheStoreBuilds(t *testing.T) {
 	keys := stock.KeysOf("SALE")
 	built := []string{
-		keys.Meta(), keys.Buyers(), keys.Bought(), keys.Grants(), keys.Applied(), keys.Outboxes(),
+		keys.Meta(), keys.Buyers(), keys.Grants(), keys.Applied(), keys.Outboxes(), keys.Rate(), keys.Used("LIMIT", "PERIOD"),
 		keys.Outbox("PROCESS"), keys.Stock("SKU"), strings.TrimSuffix(keys.Meta(), "meta") + "tmp:TOKEN:NAME",
 	}
 	for _, s := range scripts(t) {
@@ -167,7 +167,7 @@ func TestHeaderNamesTheArgumentsTheCodeUses(t *testing.T) {
 		if used != fixed {
 			t.Errorf("%s: documents %d arguments, uses %d", s.name, fixed, used)
 		}
-		first := find(`local first_stock, first_(?:ask|units)(?:, width)? = \d+, (\d+)`, s.code)
+		first := find(`local (?:first_stock, )?first_(?:limit|units|count) = (?:\d+, )?(\d+)`, s.code)
 		switch {
 		case rest == 0 && len(first) != 0:
 			t.Errorf("%s: uses arguments from %s on, documents none", s.name, first[0])
@@ -219,7 +219,7 @@ func TestReasonsOfTheFenceAreDocumentedAndKnown(t *testing.T) {
 func TestCodesOfAGrabAreDocumentedAndKnown(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range []stock.Code{
-		stock.CodeWon, stock.CodeReplayed, stock.CodeAlreadyGrabbed, stock.CodeLimit, stock.CodeSoldOut,
+		stock.CodeWon, stock.CodeReplayed, stock.CodeAlreadyGrabbed, stock.CodeLimit, stock.CodeCount, stock.CodeSoldOut, stock.CodeThrottled,
 	} {
 		known[string(c)] = true
 	}
@@ -228,7 +228,7 @@ func TestCodesOfAGrabAreDocumentedAndKnown(t *testing.T) {
 	if got := set(find(`(?m)^     ([A-Z])  `, grab.header)); !slices.Equal(got, want) {
 		t.Errorf("grab.lua documents %v, the store knows %v", got, want)
 	}
-	_, decide, _ := strings.Cut(grab.code, "local function decide")
+	_, decide, _ := strings.Cut(grab.code, "local function replay")
 	codes := append(find(`return '([A-Z])'`, decide), find(`detail\('([A-Z])'`, decide)...)
 	if got := set(codes); !slices.Equal(got, want) {
 		t.Errorf("grab.lua gives %v, the store knows %v", got, want)
@@ -244,7 +244,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	for _, s := range sources(t) {
 		var names []string
 		if s.name == "fence.lua" {
-			names = []string{"meta", "buyers", "bought", "grants", "applied"} // as parameters
+			names = []string{"meta", "buyers", "grants", "applied"} // as parameters
 		} else {
 			names = s.bound(t)
 		}
@@ -254,7 +254,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		}
 		for _, m := range calls {
 			command, key := m[1], m[2]
-			if command == "'INFO'" || slices.Contains(names, key) || strings.HasPrefix(key, "KEYS[") {
+			if command == "'INFO'" || command == "'TIME'" || slices.Contains(names, key) || strings.HasPrefix(key, "KEYS[") || key == "limit.key" {
 				continue
 			}
 			t.Errorf("%s: %s on %s, which is none of KEYS", s.name, command, key)

@@ -2,18 +2,17 @@
 --
 -- KEYS[1] doorbuster:{SALE}:meta
 -- KEYS[2] doorbuster:{SALE}:buyers
--- KEYS[3] doorbuster:{SALE}:bought
--- KEYS[4] doorbuster:{SALE}:grants
--- KEYS[5] doorbuster:{SALE}:applied
--- KEYS[6..] doorbuster:{SALE}:stock:SKU, one per item
+-- KEYS[3] doorbuster:{SALE}:grants
+-- KEYS[4] doorbuster:{SALE}:applied
+-- KEYS[5..] doorbuster:{SALE}:stock:SKU, one per item
 --
 -- Returns {'distrusted', REASON} (see fence.lua), or
 -- {'ok', gen, fence, buyers, grants, applied, remaining}: sizes of the keys and
 -- the units left per stock key, -1 is unlimited.
-local meta, buyers, bought, grants, applied = unpack(KEYS, 1, 5)
-local first_stock = 6
+local meta, buyers, grants, applied = unpack(KEYS, 1, 4)
+local first_stock = 5
 
-local reason, m = distrust(meta, buyers, bought, grants, applied)
+local reason, m = distrust(meta, buyers, grants, applied)
 if reason then return { 'distrusted', reason } end
 local remaining = {}
 for k = first_stock, #KEYS do

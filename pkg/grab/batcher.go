@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ import (
 type batcher struct {
 	engine  *Engine
 	saleID  string
-	waiting chan *ticket
+	waiting *queue
 	// slots holds one token per batch that may still be waiting for the stream.
 	slots   chan struct{}
 	soldOut soldOut
@@ -39,7 +40,7 @@ type batcher struct {
 func (e *Engine) newBatcher(saleID string) *batcher {
 	return &batcher{
 		engine: e, saleID: saleID,
-		waiting: make(chan *ticket, e.cfg.QueueMax),
+		waiting: newQueue(e.cfg.QueueMax),
 		slots:   make(chan struct{}, e.cfg.UnackedBatches),
 		ready:   make(chan struct{}, 1),
 		retired: make(chan struct{}),
@@ -57,16 +58,14 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 	if !b.engine.stream.Reachable() {
 		return unavailable("the order stream can't be reached"), false
 	}
-	select {
-	case b.waiting <- t:
-		b.engine.observe.Queue(1)
-		if b.ended.Load() { // too late for run: it may have looked before t was there
-			b.refuseWaiting(stopping)
-		}
-		return Answer{}, true
-	default:
+	if !b.waiting.put(t) {
 		return unavailable("too many grabs are waiting for this sale"), false
 	}
+	b.engine.observe.Queue(1)
+	if b.ended.Load() { // too late for run: it may have looked before t was there
+		b.refuseWaiting(stopping)
+	}
+	return Answer{}, true
 }
 
 // run sells until ctx ends or the batcher is retired, then answers whoever still
@@ -77,7 +76,7 @@ func (b *batcher) run(ctx context.Context) {
 		b.refuseWaiting(stopping)
 		b.publications.Wait()
 	}()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case b.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -95,13 +94,12 @@ func (b *batcher) run(ctx context.Context) {
 
 func (b *batcher) refuseWaiting(why string) {
 	for {
-		select {
-		case t := <-b.waiting:
-			b.engine.observe.Queue(-1)
-			t.reply(unavailable(why))
-		default:
+		refused := b.waiting.take(b.engine.cfg.BatchMax, func(*ticket) bool { return true })
+		if len(refused) == 0 {
 			return
 		}
+		b.engine.observe.Queue(-len(refused))
+		reply(refused, unavailable(why))
 	}
 }
 
@@ -109,12 +107,12 @@ func (b *batcher) refuseWaiting(why string) {
 // when ctx ends.
 func (b *batcher) collect(ctx context.Context) []*ticket {
 	for {
+		if tickets := b.drain(); len(tickets) > 0 {
+			return tickets
+		}
 		idle := b.trimWhenDue(ctx)
 		select {
-		case t := <-b.waiting:
-			if tickets := b.drain(t); len(tickets) > 0 {
-				return tickets
-			}
+		case <-b.waiting.filled:
 		case <-b.ready:
 		case <-idle:
 		case <-b.retired:
@@ -126,29 +124,29 @@ func (b *batcher) collect(ctx context.Context) []*ticket {
 }
 
 // drain takes up to a batch of waiting tickets, without those whose client left.
-func (b *batcher) drain(first *ticket) []*ticket {
-	tickets := make([]*ticket, 0, min(len(b.waiting)+1, b.engine.cfg.BatchMax))
-	size := 0
-	longest := b.longestRecord()
-	take := func(t *ticket) {
-		b.engine.observe.Queue(-1)
-		if t.ctx.Err() != nil {
-			t.reply(unavailable("the client left"))
-			return
+func (b *batcher) drain() []*ticket {
+	size, longest := 0, b.longestRecord()
+	for {
+		taken := b.waiting.take(b.engine.cfg.BatchMax, func(t *ticket) bool {
+			size += max(len(t.record), longest)
+			return size <= batchBytes
+		})
+		if len(taken) == 0 {
+			return nil
 		}
-		tickets = append(tickets, t)
-		size += max(len(t.record), longest)
-	}
-	take(first)
-	for len(tickets) < b.engine.cfg.BatchMax && size+longest <= batchBytes {
-		select {
-		case t := <-b.waiting:
-			take(t)
-		default:
-			return tickets
+		b.engine.observe.Queue(-len(taken))
+		here := slices.DeleteFunc(taken, func(t *ticket) bool {
+			left := t.ctx.Err() != nil
+			if left {
+				t.reply(unavailable("the client left"))
+			}
+			return left
+		})
+		if len(here) > 0 {
+			return here
 		}
+		size = 0
 	}
-	return tickets
 }
 
 // longestRecord bounds the record of any grant of the sale. A replay publishes the
@@ -177,6 +175,7 @@ func (b *batcher) decide(ctx context.Context, tickets []*ticket) (published bool
 	number, acked := b.ledger.next()
 	batch := stock.Batch{
 		SaleID: b.saleID, PerUser: s.PerUserLimit, Process: b.engine.cfg.Process, Number: number, Acked: acked,
+		PerSecond: s.RateLimit, Limits: s.Limits, Zone: s.Location(),
 		Asks: make([]stock.Ask, len(tickets)),
 	}
 	for i, t := range tickets {
@@ -235,7 +234,7 @@ func neverSent(err error) bool {
 // answer replies to everyone whose answer needs no stream and returns the
 // rest: per ticket, the answer it gets once the batch is in the stream.
 func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
-	var winners []winner
+	winners := make([]winner, 0, len(tickets))
 	for i, t := range tickets {
 		a := d.Answers[i]
 		switch a.Code {
@@ -258,6 +257,10 @@ func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
 			t.reply(Answer{Outcome: sale.AlreadyGrabbed, OrderID: a.OrderID})
 		case stock.CodeLimit:
 			t.reply(Answer{Outcome: sale.LimitExceeded, Limit: sale.LimitPerUser})
+		case stock.CodeCount:
+			t.reply(Answer{Outcome: sale.LimitExceeded, Limit: a.Limit})
+		case stock.CodeThrottled:
+			t.reply(Answer{Outcome: sale.RateLimited, Policy: PolicySale, Retry: a.Wait})
 		case stock.CodeSoldOut:
 			b.soldOut.seen(b, d, a.SKU)
 			t.reply(Answer{Outcome: sale.SoldOut, SKU: a.SKU, Left: d.Remaining[a.SKU]})

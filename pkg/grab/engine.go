@@ -131,10 +131,11 @@ type Engine struct {
 	log     *slog.Logger
 	now     func() time.Time
 
-	inFlight  atomic.Int64
-	catalogue catalogue
+	inFlight    atomic.Int64
+	inFlightMax atomic.Int64
+	catalogue   catalogue
 
-	mu       sync.Mutex
+	mu       sync.RWMutex
 	batchers map[string]*batcher
 	running  context.Context // nil until Run; batchers live in it
 	stopped  bool
@@ -153,11 +154,17 @@ func New(cfg Config, st Stock, str Stream, observe Observer, log *slog.Logger) (
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Engine{
+	e := &Engine{
 		cfg: cfg, stock: st, stream: str, observe: observe, log: log, now: time.Now,
 		batchers: make(map[string]*batcher),
-	}, nil
+	}
+	e.inFlightMax.Store(cfg.InFlightMax)
+	return e, nil
 }
+
+// SetInFlightMax changes how many grabs may be in this process, from the next one
+// on; n is at least 1.
+func (e *Engine) SetInFlightMax(n int64) { e.inFlightMax.Store(n) }
 
 // Process is the name under which this engine's outboxes stand in Redis.
 func (e *Engine) Process() string { return e.cfg.Process }
@@ -180,11 +187,15 @@ type Answer struct {
 	Lines     []sale.Line
 	ExpiresAt time.Time     // when an unpaid order ends
 	Limit     string        // limit_exceeded: which
+	Policy    string        // rate_limited: whose rate
 	SKU       string        // sold_out: the first item that is short
 	Left      int64         // sold_out: units left of SKU
 	Reason    string        // not_loaded, unavailable: why, for people
 	Retry     time.Duration // not_loaded, unavailable, rate_limited: when to come again
 }
+
+// PolicySale is the policy of a sale's own rate limit.
+const PolicySale = "sale"
 
 // ErrUnknownSale says that the catalogue has no such sale, or only a draft.
 var ErrUnknownSale = errors.New("unknown sale")
@@ -197,7 +208,7 @@ var ErrStopped = errors.New("grab engine is stopped")
 // ends before the grab's turn has come, it is not decided and the Answer is
 // unavailable.
 func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
-	if e.inFlight.Add(1) > e.cfg.InFlightMax {
+	if e.inFlight.Add(1) > e.inFlightMax.Load() {
 		e.inFlight.Add(-1)
 		return e.done(unavailable("too many requests in flight")), nil
 	}
@@ -282,7 +293,8 @@ func (e *Engine) submit(ctx context.Context, s *sale.Sale, g sale.Grant) (Answer
 		return e.done(refusal), nil
 	}
 	// Every ticket is answered, and soon: there is nothing else to wait for.
-	return e.done(<-t.answer), nil
+	<-t.done
+	return e.done(t.answer), nil
 }
 
 const stopping = "this process is stopping"

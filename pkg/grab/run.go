@@ -62,13 +62,19 @@ func (e *Engine) leave() {
 
 // batcher returns the sale's batcher, started if need be.
 func (e *Engine) batcher(saleID string) (*batcher, error) {
+	e.mu.RLock()
+	b, ok := e.batchers[saleID]
+	ok = ok && !e.stopped
+	e.mu.RUnlock()
+	if ok {
+		return b, nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running == nil || e.stopped {
 		return nil, ErrStopped
 	}
-	b, ok := e.batchers[saleID]
-	if !ok {
+	if b, ok = e.batchers[saleID]; !ok {
 		b = e.newBatcher(saleID)
 		e.batchers[saleID] = b
 		ctx := e.running
@@ -92,7 +98,7 @@ func (e *Engine) retire() {
 	now := e.now()
 	for id, b := range e.batchers {
 		s, known := e.catalogue.get(id)
-		if over := !known || s.Phase(now) == sale.PhaseEnded; over && b.ledger.idle() && len(b.waiting) == 0 {
+		if over := !known || s.Phase(now) == sale.PhaseEnded; over && b.ledger.idle() && b.waiting.len() == 0 {
 			close(b.retired)
 			delete(e.batchers, id)
 		}

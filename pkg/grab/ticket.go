@@ -14,8 +14,9 @@ type ticket struct {
 	ctx      context.Context
 	grant    sale.Grant
 	record   []byte
-	answer   chan Answer // one answer; never blocks the one who gives it
 	answered atomic.Bool
+	answer   Answer        // written before done
+	done     chan struct{} // one token; never blocks the one who answers
 }
 
 func newTicket(ctx context.Context, g sale.Grant) *ticket {
@@ -24,7 +25,7 @@ func newTicket(ctx context.Context, g sale.Grant) *ticket {
 	if !g.ExpiresAt.IsZero() {
 		g.ExpiresAt = g.ExpiresAt.UTC().Truncate(time.Millisecond)
 	}
-	t := &ticket{ctx: ctx, grant: g, answer: make(chan Answer, 1)}
+	t := &ticket{ctx: ctx, grant: g, done: make(chan struct{}, 1)}
 	t.record = sale.AppendGrant(nil, &t.grant)
 	return t
 }
@@ -32,7 +33,8 @@ func newTicket(ctx context.Context, g sale.Grant) *ticket {
 // reply answers the ticket; only the first answer counts.
 func (t *ticket) reply(a Answer) {
 	if t.answered.CompareAndSwap(false, true) {
-		t.answer <- a
+		t.answer = a
+		t.done <- struct{}{}
 	}
 }
 

@@ -2,8 +2,10 @@ package reconcile
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stock"
 )
 
 // Emit takes one grant of the folded state; record is as sale.AppendGrant
@@ -20,9 +22,13 @@ type Emit func(orderID string, record []byte) error
 // givebacks. The grants of the ledger pass through to Emit.
 type Fold struct {
 	saleID     string
+	rules      sale.Sale // the sale without its items
+	now        time.Time
 	emit       Emit
 	items      map[string]*itemTally
 	buyers     map[string]Holding
+	used       map[Counter]int64
+	windows    map[Window]time.Time
 	loose      map[string][]byte // order id -> record
 	givebacks  map[string]int64
 	grants     int64
@@ -39,8 +45,12 @@ type itemTally struct {
 type Folded struct {
 	// Remaining is the units left per SKU; sale.Unlimited stays what it is.
 	Remaining map[string]int64
-	// Buyers has every user who holds at least one unit.
+	// Buyers has every user who was granted something, with what they hold now.
 	Buyers map[string]Holding
+	// Windows are those that Redis keeps counts of, each with a moment in it; Used
+	// has the units used in them.
+	Windows map[Window]time.Time
+	Used    map[Counter]int64
 	// Givebacks has every giveback the counts contain, with its units.
 	Givebacks map[string]int64
 	// Grants is how many grants were emitted; FromStream of them have no order
@@ -52,25 +62,62 @@ type Folded struct {
 // Holding is what a user holds in a sale.
 type Holding struct {
 	Units   int64
-	OrderID string // the last order that holds some of them
+	OrderID string // the last order, whether it holds any of them or not
 
 	at int64 // when that order was granted, Unix ms
 }
 
+// Window is one limit in one of its periods.
+type Window struct{ Limit, Period string }
+
+// Counter is what one subject has used in a window.
+type Counter struct {
+	Window
+	Subject string
+}
+
 // NewFold starts the fold of a sale as the ledger defines it: the items' stock
-// contains every adjustment the ledger has written.
-func NewFold(s *sale.Sale, emit Emit) *Fold {
+// contains every adjustment the ledger has written. Counts of windows that Redis has
+// dropped by now are left out.
+func NewFold(s *sale.Sale, now time.Time, emit Emit) *Fold {
 	f := &Fold{
-		saleID: s.ID, emit: emit,
+		saleID: s.ID, rules: *s, now: now, emit: emit,
 		items:     make(map[string]*itemTally, len(s.Items)),
 		buyers:    make(map[string]Holding),
+		used:      make(map[Counter]int64),
+		windows:   make(map[Window]time.Time),
 		loose:     make(map[string][]byte),
 		givebacks: make(map[string]int64),
 	}
 	for _, it := range s.Items {
 		f.items[it.SKU] = &itemTally{stock: it.Stock}
 	}
+	f.openWindows()
 	return f
+}
+
+// openWindows names every window that a grab of these days counts in, whether the
+// books have a grab in it or not: Redis may have counted one that was fenced out.
+func (f *Fold) openWindows() {
+	const day = 24 * time.Hour
+	for _, l := range f.rules.Limits {
+		for at := f.now.Add(-stock.UsedGrace); !at.After(f.now.Add(day)); at = at.Add(day) {
+			f.window(l, at)
+		}
+	}
+}
+
+// window returns the window of a limit that holds at, when Redis keeps its count.
+func (f *Fold) window(l sale.Limit, at time.Time) (w Window, kept bool) {
+	zone := f.rules.Location()
+	if end := l.Window.End(at, zone); !end.IsZero() && !f.now.Before(end.Add(stock.UsedGrace)) {
+		return Window{}, false
+	}
+	w = Window{l.Name(), l.Window.Period(at, zone)}
+	if _, known := f.windows[w]; !known {
+		f.windows[w] = at
+	}
+	return w, true
 }
 
 // Loose adds a grant that may have no order in the ledger: one of the stream's
@@ -89,19 +136,30 @@ func (f *Fold) Order(o *sale.Order) error {
 		Kind: sale.GrantGrab, OrderID: o.ID, User: o.User, Key: o.Key, IP: o.IP, At: o.CreatedAt, ExpiresAt: o.ExpiresAt,
 		Lines: make([]sale.Line, len(o.Lines)),
 	}
+	var held, granted int64
 	for i, l := range o.Lines {
 		g.Lines[i] = l.Line
+		granted += l.Quantity
 		if o.Status.Live() {
-			f.take(&g, l.SKU, l.Quantity-l.Returned)
+			held += f.take(&g, l.SKU, l.Quantity-l.Returned)
 		}
 	}
+	ofUser := held
+	if f.rules.NoRegrab && o.Reason != sale.ReasonOversold {
+		ofUser = granted
+	}
+	f.hold(&g, ofUser)
+	f.count(&g, held, ofUser)
 	return f.settle(&g)
 }
 
 // Settled adds a grant that the ledger has dealt with otherwise than by an order,
 // and that holds nothing beyond what the items' stock contains: an adjustment
 // it has written, or a dead letter that was cancelled.
-func (f *Fold) Settled(g *sale.Grant) error { return f.settle(g) }
+func (f *Fold) Settled(g *sale.Grant) error {
+	f.hold(g, 0)
+	return f.settle(g)
+}
 
 // settle passes the grant on and takes it out of the loose ones.
 func (f *Fold) settle(g *sale.Grant) error {
@@ -118,19 +176,24 @@ func (f *Fold) pass(orderID string, record []byte) error {
 // items' stock contain it.
 func (f *Fold) Giveback(id string, units int64) { f.givebacks[id] = units }
 
-// take holds units of an item for the grant.
-func (f *Fold) take(g *sale.Grant, sku string, units int64) {
+// take holds units of an item for the grant, and returns how many.
+func (f *Fold) take(g *sale.Grant, sku string, units int64) int64 {
 	item, ok := f.items[sku]
 	switch {
-	case !ok:
-		f.violations.Addf("grant %s takes %q, which is no item of sale %s", g.OrderID, sku, f.saleID)
 	case units < 0:
 		f.violations.Addf("order %s has %d units more of %q returned than granted", g.OrderID, -units, sku)
-		return
+		return 0
+	case !ok:
+		f.violations.Addf("grant %s takes %q, which is no item of sale %s", g.OrderID, sku, f.saleID)
 	default:
 		item.taken += units
 	}
-	if g.Kind != sale.GrantGrab || units == 0 {
+	return units
+}
+
+// hold adds units to what the grant's user holds.
+func (f *Fold) hold(g *sale.Grant, units int64) {
+	if g.Kind != sale.GrantGrab {
 		return
 	}
 	h := f.buyers[g.User]
@@ -141,6 +204,22 @@ func (f *Fold) take(g *sale.Grant, sku string, units int64) {
 	f.buyers[g.User] = h
 }
 
+// count adds units to every counter the grant is counted in; ofUser is for those of
+// the user.
+func (f *Fold) count(g *sale.Grant, units, ofUser int64) {
+	for _, c := range f.rules.Counts(g) {
+		w, kept := f.window(c.Limit, g.At)
+		if !kept {
+			continue
+		}
+		if c.Limit.Scope == sale.ScopeUser {
+			f.used[Counter{w, c.Subject}] += ofUser
+		} else {
+			f.used[Counter{w, c.Subject}] += units
+		}
+	}
+}
+
 // Finish counts the loose grants that nothing named and returns the state.
 func (f *Fold) Finish() (Folded, error) {
 	for id, record := range f.loose {
@@ -148,9 +227,12 @@ func (f *Fold) Finish() (Folded, error) {
 		if err != nil {
 			return Folded{}, fmt.Errorf("fold sale %s: grant %s: %w", f.saleID, id, err)
 		}
+		var held int64
 		for _, l := range g.Lines {
-			f.take(&g, l.SKU, l.Quantity)
+			held += f.take(&g, l.SKU, l.Quantity)
 		}
+		f.hold(&g, held)
+		f.count(&g, held, held)
 		if err := f.pass(id, record); err != nil {
 			return Folded{}, err
 		}
@@ -160,6 +242,8 @@ func (f *Fold) Finish() (Folded, error) {
 	out := Folded{
 		Remaining: make(map[string]int64, len(f.items)),
 		Buyers:    f.buyers,
+		Windows:   f.windows,
+		Used:      f.used,
 		Givebacks: f.givebacks,
 		Grants:    f.grants, FromStream: f.fromLoose,
 	}

@@ -22,6 +22,7 @@ type history struct {
 	// Redis.
 	remaining map[string]int64
 	units     map[string]int64
+	used      map[Counter]int64
 	granted   map[string]bool
 	applied   map[string]int64
 
@@ -40,9 +41,13 @@ func newHistory(t *rapid.T) *history {
 	h := &history{
 		t: t, now: time.UnixMilli(1_700_000_000_000).UTC(),
 		sale:      sale.Sale{ID: "s", PerUserLimit: rapid.Int64Range(0, 3).Draw(t, "limit")},
-		remaining: map[string]int64{}, units: map[string]int64{}, granted: map[string]bool{}, applied: map[string]int64{},
+		remaining: map[string]int64{}, units: map[string]int64{}, used: map[Counter]int64{}, granted: map[string]bool{}, applied: map[string]int64{},
 		written: map[int]bool{}, orders: map[string]*sale.Order{}, settled: map[string]sale.Grant{},
 		dead: map[string]sale.Grant{}, givebacks: map[string]int64{},
+	}
+	h.sale.NoRegrab = rapid.Bool().Draw(t, "no regrab")
+	h.sale.Limits = []sale.Limit{
+		{Scope: sale.ScopeUser, Window: sale.WindowDay}, {Scope: sale.ScopeIP, Window: sale.WindowMonth}, {Scope: sale.ScopeSale, Window: sale.WindowSale},
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "items") {
 		stock := rapid.Int64Range(sale.Unlimited, 6).Draw(t, "stock")
@@ -56,10 +61,10 @@ func newHistory(t *rapid.T) *history {
 func (h *history) grab() {
 	var batch sale.Batch
 	for range rapid.IntRange(1, 3).Draw(h.t, "batch") {
-		h.now = h.now.Add(time.Millisecond)
+		h.now = h.now.Add(time.Duration(rapid.SampledFrom([]int{1, 7_000_000}).Draw(h.t, "ms")) * time.Millisecond)
 		g := sale.Grant{
 			Kind: sale.GrantGrab, OrderID: fmt.Sprintf("o%03d", len(h.granted)),
-			User: fmt.Sprintf("u%d", rapid.IntRange(0, 4).Draw(h.t, "user")), At: h.now, ExpiresAt: h.now.Add(time.Minute),
+			User: fmt.Sprintf("u%d", rapid.IntRange(0, 4).Draw(h.t, "user")), IP: "192.0.2.1", At: h.now, ExpiresAt: h.now.Add(time.Minute),
 		}
 		if rapid.IntRange(0, 5).Draw(h.t, "kind") == 0 {
 			g.Kind, g.User, g.ExpiresAt = sale.GrantAdjust, "", time.Time{}
@@ -74,6 +79,7 @@ func (h *history) grab() {
 			h.granted[g.OrderID] = true
 			if g.User != "" {
 				h.units[g.User] += g.Units()
+				h.count(&g, g.Units(), g.Units())
 			}
 			batch.Grants = append(batch.Grants, g)
 		}
@@ -90,6 +96,23 @@ func (h *history) allows(g *sale.Grant) bool {
 		}
 	}
 	return g.User == "" || h.sale.PerUserLimit == 0 || h.units[g.User]+g.Units() <= h.sale.PerUserLimit
+}
+
+// count is what Redis counts in the windows it keeps; all of a history's are kept.
+func (h *history) count(g *sale.Grant, units, ofUser int64) {
+	for _, c := range h.sale.Counts(g) {
+		counter := Counter{Window{c.Limit.Name(), c.Period}, c.Subject}
+		if c.Limit.Scope == sale.ScopeUser {
+			h.used[counter] += ofUser
+		} else {
+			h.used[counter] += units
+		}
+	}
+}
+
+// grantOf is the grant an order was made of.
+func grantOf(o *sale.Order) *sale.Grant {
+	return &sale.Grant{Kind: sale.GrantGrab, OrderID: o.ID, User: o.User, IP: o.IP, At: o.CreatedAt}
 }
 
 func (h *history) move(lines []sale.Line, sign int64) {
@@ -150,14 +173,15 @@ func (h *history) settle(g sale.Grant) {
 // order writes a grant's order. A rejected one gives up what it held: the
 // restored state must not count it.
 func (h *history) order(g sale.Grant, rejected bool) {
-	o := &sale.Order{ID: g.OrderID, User: g.User, Status: sale.OrderPendingPayment, CreatedAt: g.At, ExpiresAt: g.ExpiresAt}
+	o := &sale.Order{ID: g.OrderID, User: g.User, IP: g.IP, Status: sale.OrderPendingPayment, CreatedAt: g.At, ExpiresAt: g.ExpiresAt}
 	for _, l := range g.Lines {
 		o.Lines = append(o.Lines, sale.OrderLine{Line: l})
 	}
 	if rejected {
-		o.Status = sale.OrderRejected
+		o.Status, o.Reason = sale.OrderRejected, sale.ReasonOversold
 		h.move(g.Lines, 1)
 		h.units[g.User] -= g.Units()
+		h.count(&g, -g.Units(), -g.Units())
 	}
 	h.orders[o.ID] = o
 }
@@ -188,6 +212,16 @@ func (h *history) giveBack() {
 	if cancel {
 		o.Status = sale.OrderCancelled
 	}
+	var units int64
+	for _, l := range back {
+		units += l.Quantity
+	}
+	if h.sale.NoRegrab {
+		h.count(grantOf(o), -units, 0)
+		h.apply(fmt.Sprintf("back:%d", len(h.givebacks)), "", back)
+		return
+	}
+	h.count(grantOf(o), -units, -units)
 	h.apply(fmt.Sprintf("back:%d", len(h.givebacks)), o.User, back)
 }
 
@@ -226,6 +260,7 @@ func (h *history) bury() {
 		h.settle(g)
 	case rapid.Bool().Draw(h.t, "replay"):
 		h.settled[g.OrderID] = g
+		h.count(&g, -g.Units(), -g.Units())
 		h.apply("dead:"+g.OrderID, g.User, g.Lines)
 	case g.Kind == sale.GrantGrab:
 		h.order(g, false)
@@ -245,7 +280,7 @@ func (h *history) progress() int {
 
 func (h *history) fold() (Folded, map[string]bool) {
 	emitted := map[string]bool{}
-	f := NewFold(&h.sale, func(orderID string, record []byte) error {
+	f := NewFold(&h.sale, time.UnixMilli(1_700_000_000_000), func(orderID string, record []byte) error {
 		if emitted[orderID] {
 			h.t.Fatalf("grant %s was emitted twice", orderID)
 		}
@@ -301,8 +336,18 @@ func TestFoldMakesOfLedgerAndTailWhatRedisHad(t *testing.T) {
 			}
 		}
 		for user, b := range got.Buyers {
-			if b.Units < 1 || !h.granted[b.OrderID] {
+			if b.Units < 0 || !h.granted[b.OrderID] {
 				t.Fatalf("buyer %s holds %d units by order %q", user, b.Units, b.OrderID)
+			}
+		}
+		for c, units := range got.Used {
+			if _, open := got.Windows[c.Window]; !open || units != h.used[c] {
+				t.Fatalf("%+v has used %d units, Redis had %d; window open: %v", c, units, h.used[c], open)
+			}
+		}
+		for c, units := range h.used {
+			if got.Used[c] != units {
+				t.Fatalf("%+v has used %d units, Redis had %d", c, got.Used[c], units)
 			}
 		}
 		if !maps.Equal(emitted, h.granted) || got.Grants != int64(len(h.granted)) {
@@ -319,7 +364,7 @@ func TestFoldMakesOfLedgerAndTailWhatRedisHad(t *testing.T) {
 
 func TestFoldNeverSellsAnOversoldItemFurther(t *testing.T) {
 	s := sale.Sale{ID: "s", Items: []sale.Item{{SKU: "a", Stock: 1}}}
-	f := NewFold(&s, func(string, []byte) error { return nil })
+	f := NewFold(&s, time.Now(), func(string, []byte) error { return nil })
 	for i := range 3 {
 		f.Loose(&sale.Grant{
 			Kind: sale.GrantGrab, OrderID: fmt.Sprintf("o%d", i), User: "u", At: time.UnixMilli(int64(i)),
@@ -340,7 +385,7 @@ func TestFoldNeverSellsAnOversoldItemFurther(t *testing.T) {
 
 func TestFoldTellsOfUnknownItemsAndImpossibleReturns(t *testing.T) {
 	s := sale.Sale{ID: "s", Items: []sale.Item{{SKU: "a", Stock: 5}}}
-	f := NewFold(&s, func(string, []byte) error { return nil })
+	f := NewFold(&s, time.Now(), func(string, []byte) error { return nil })
 	orders := []sale.Order{
 		{ID: "o1", User: "u", Status: sale.OrderPaid, Lines: []sale.OrderLine{{Line: sale.Line{SKU: "gone", Quantity: 1}}}},
 		{ID: "o2", User: "v", Status: sale.OrderPaid, Lines: []sale.OrderLine{{Line: sale.Line{SKU: "a", Quantity: 1}, Returned: 2}}},

@@ -70,7 +70,7 @@ func (v *verification) judgeRedis() {
 	if v.out.AtRest {
 		v.add(verdict("redis_within_stock", guaranteeNoOversell, oversold, nil))
 	}
-	v.add(verdict("redis_per_user_limit", guaranteeLimits, v.redis.overLimit, nil))
+	v.add(verdict("redis_limits", guaranteeLimits, v.redis.overLimit, nil))
 	if !v.out.AtRest {
 		return
 	}
@@ -91,6 +91,7 @@ func (v *verification) judgeRedis() {
 	v.add(verdict("redis_remaining", guaranteeAtRest, remaining, v.redis.state.Remaining))
 	v.add(verdict("redis_buyers", guaranteeAtRest, v.redis.buyers, map[string]int64{"buyers": v.redis.userCount}))
 	v.add(verdict("redis_holdings", guaranteeAtRest, v.redis.holdings, nil))
+	v.add(verdict("redis_counters", guaranteeAtRest, v.redis.counts, map[string]int64{"counters": v.redis.countCount}))
 	v.add(verdict("redis_grants", guaranteeAtRest, grants, map[string]int64{"grants": v.redis.grants}))
 	v.add(verdict("redis_givebacks", guaranteeReturns, v.redis.givebacks, map[string]int64{"givebacks": v.redis.backsCount}))
 }

@@ -50,7 +50,7 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 			return err
 		}
 		x.report.Read = Read{Outboxes: x.report.Read.Outboxes, Progress: floor, StreamRegressed: !trusted}
-		fold := NewFold(&x.sale, func(orderID string, record []byte) error {
+		fold := NewFold(&x.sale, x.now(), func(orderID string, record []byte) error {
 			old.confirm(orderID)
 			return w.add(entry{kind: grantEntry, id: orderID, record: record})
 		})
@@ -68,7 +68,7 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 	if err != nil {
 		return Folded{}, w.finish(err)
 	}
-	return folded, x.timed(ctx, StepWrite, func(context.Context) error { return w.finish(writeFolded(w, folded)) })
+	return folded, x.timed(ctx, StepWrite, func(context.Context) error { return w.finish(writeFolded(w, &x.sale, folded)) })
 }
 
 // readTail reads what the ledger may not have: the stream from the recorded
@@ -104,7 +104,22 @@ func (x *run) readLedger(ctx context.Context, fold *Fold, snap *ledger.Snapshot)
 }
 
 // writeFolded writes what is known only after the last grant.
-func writeFolded(w *writer, folded Folded) error {
+func writeFolded(w *writer, s *sale.Sale, folded Folded) error {
+	for _, l := range s.Limits {
+		for window, at := range folded.Windows {
+			if window.Limit != l.Name() {
+				continue
+			}
+			if err := w.add(entry{kind: windowEntry, limit: l, at: at, zone: s.Location()}); err != nil {
+				return err
+			}
+		}
+	}
+	for c, units := range folded.Used {
+		if err := w.add(entry{kind: usedEntry, id: c.Subject, units: units, counter: c.Window}); err != nil {
+			return err
+		}
+	}
 	for user, h := range folded.Buyers {
 		if err := w.add(entry{kind: buyerEntry, id: user, units: h.Units, order: h.OrderID}); err != nil {
 			return err

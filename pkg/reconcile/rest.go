@@ -98,7 +98,7 @@ func (r *Reconciler) readBooks(ctx context.Context, saleID string, at restPoint,
 			return b.countUnits(snap)
 		}
 		s := snap.Sale()
-		fold := NewFold(&s, func(string, []byte) error { return nil })
+		fold := NewFold(&s, r.now(), func(string, []byte) error { return nil })
 		if err := fold.ledger(snap, func(origin, string, *sale.Order) {}); err != nil {
 			return err
 		}

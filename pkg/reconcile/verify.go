@@ -77,6 +77,7 @@ type verification struct {
 	floor   uint64
 	books   Folded
 	redis   redisSide
+	highest highest
 	trusted bool // see floorOf
 	// oldest is the generation of the sale's first batch in the stream, or of its
 	// last fence when there is none. Orders of earlier generations are older than the
@@ -93,15 +94,24 @@ type verification struct {
 	deadLetters int64
 }
 
+// highest are the highest limits that were ever in force: what was granted under one
+// stays granted when it is lowered.
+type highest struct {
+	PerUser int64            // 0 is none
+	Limits  map[string]int64 // by name
+}
+
 // redisSide is what Redis holds, counted where it must be compared one by one.
 type redisSide struct {
 	state      stock.State
-	buyers     Violations // members of the set who hold nothing in the books, and the other way round
+	buyers     Violations // users who were granted something in Redis only, or in the books only
 	holdings   Violations // users who hold another number of units than in the books
 	overLimit  Violations
+	counts     Violations // counters that differ from the books
 	givebacks  Violations
 	grants     int64
 	userCount  int64
+	countCount int64
 	backsCount int64
 }
 
@@ -125,6 +135,10 @@ func (r *Reconciler) Verify(ctx context.Context, saleID string) (Verification, e
 func (v *verification) do(ctx context.Context) (err error) {
 	if v.sale, err = v.ledger.GetSale(ctx, v.out.SaleID); err != nil {
 		return err
+	}
+	v.highest = highest{PerUser: v.sale.PerUserLimit, Limits: make(map[string]int64, len(v.sale.Limits))}
+	for _, l := range v.sale.Limits {
+		v.highest.Limits[l.Name()] = l.Max
 	}
 	found, state, err := v.probe(ctx, &v.sale)
 	if err != nil {
@@ -166,7 +180,7 @@ func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (e
 		if v.floor, v.trusted, err = v.floorOf(ctx, snap, at.stream); err != nil {
 			return err
 		}
-		fold := NewFold(&v.sale, func(orderID string, _ []byte) error {
+		fold := NewFold(&v.sale, v.now(), func(orderID string, _ []byte) error {
 			v.marks[orderID] |= inFold
 			return nil
 		})
@@ -261,6 +275,9 @@ func (v *verification) readRedis(ctx context.Context) error {
 	if err := v.readHoldings(ctx); err != nil {
 		return err
 	}
+	if err := v.readCounts(ctx); err != nil {
+		return err
+	}
 	if err := v.readGivebacks(ctx); err != nil {
 		return err
 	}
@@ -277,11 +294,20 @@ func (v *verification) readRedis(ctx context.Context) error {
 func (v *verification) readHoldings(ctx context.Context) error {
 	side := &v.redis
 	seen := make(map[string]bool, len(v.books.Buyers))
-	if err := v.stock.Buyers(ctx, v.sale.ID, func(user string) error {
-		if _, holds := v.books.Buyers[user]; !holds && !seen[user] {
-			side.buyers.Addf("a buyer in Redis holds nothing in the books")
+	if err := v.stock.Holdings(ctx, v.sale.ID, func(h stock.Holding) error {
+		book, known := v.books.Buyers[h.User]
+		switch {
+		case seen[h.User]: // a scan may visit twice
+			return nil
+		case !known:
+			side.buyers.Addf("the user of order %s was granted nothing in the books", h.OrderID)
+		case book.Units != h.Units:
+			side.holdings.Addf("the user of order %s holds %d units in Redis, %d in the books", h.OrderID, h.Units, book.Units)
 		}
-		seen[user] = true
+		if limit := v.highest.PerUser; limit > 0 && h.Units > limit {
+			side.overLimit.Addf("the user of order %s holds %d units, the limit is %d", h.OrderID, h.Units, limit)
+		}
+		seen[h.User] = true
 		return nil
 	}); err != nil {
 		return err
@@ -292,15 +318,37 @@ func (v *verification) readHoldings(ctx context.Context) error {
 			side.buyers.Addf("the user of order %s is no buyer in Redis", h.OrderID)
 		}
 	}
-	return v.stock.Holdings(ctx, v.sale.ID, func(h stock.Holding) error {
-		if units := v.books.Buyers[h.User].Units; units != h.Units {
-			side.holdings.Addf("the user of order %s holds %d units in Redis, %d in the books", h.OrderID, h.Units, units)
+	return nil
+}
+
+// readCounts compares every counter that Redis keeps with the books, and with the
+// highest maximum its limit ever had.
+func (v *verification) readCounts(ctx context.Context) error {
+	side := &v.redis
+	seen := make(map[Counter]bool, len(v.books.Used))
+	for window := range v.books.Windows {
+		most := v.highest.Limits[window.Limit]
+		if err := v.stock.Used(ctx, v.sale.ID, window.Limit, window.Period, func(subject string, units int64) error {
+			c := Counter{window, subject}
+			seen[c] = true
+			if want := v.books.Used[c]; want != units {
+				side.counts.Addf("limit %s in period %q has counted %d units in Redis, %d in the books", c.Limit, c.Period, units, want)
+			}
+			if units > most {
+				side.overLimit.Addf("limit %s in period %q has counted %d units, the most ever allowed is %d", c.Limit, c.Period, units, most)
+			}
+			return nil
+		}); err != nil {
+			return err
 		}
-		if limit := v.sale.PerUserLimit; limit > 0 && h.Units > limit {
-			side.overLimit.Addf("the user of order %s holds %d units, the limit is %d", h.OrderID, h.Units, limit)
+	}
+	side.countCount = int64(len(seen))
+	for c, units := range v.books.Used {
+		if !seen[c] {
+			side.counts.Addf("limit %s in period %q has a count of %d units in the books only", c.Limit, c.Period, units)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (v *verification) readGivebacks(ctx context.Context) error {

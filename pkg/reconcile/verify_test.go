@@ -58,14 +58,14 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		},
 		"a buyer swapped": {
 			func(s *shop, k stock.Keys) error {
-				s.client.SRem(s.t.Context(), k.Buyers(), user(1))
-				return s.client.SAdd(s.t.Context(), k.Buyers(), "stranger").Err()
+				s.client.HDel(s.t.Context(), k.Buyers(), user(1))
+				return s.client.HSet(s.t.Context(), k.Buyers(), "stranger", "1 x").Err()
 			}, "redis_buyers",
 		},
 		"a user with too many units": {
 			func(s *shop, k stock.Keys) error {
-				return s.client.HSet(s.t.Context(), k.Bought(), user(1), "2 x").Err()
-			}, "redis_per_user_limit",
+				return s.client.HSet(s.t.Context(), k.Buyers(), user(1), "2 x").Err()
+			}, "redis_limits",
 		},
 		"a grant swapped in Redis": {
 			func(s *shop, k stock.Keys) error {

@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"context"
+	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"golang.org/x/sync/errgroup"
 )
@@ -24,10 +26,16 @@ const writerBacklog = 4
 // entry is one thing of a rebuilt state.
 type entry struct {
 	kind   entryKind
-	id     string // of the grant or giveback, or the user
+	id     string // of the grant or giveback, the user, or the subject of a count
 	record []byte // of a grant
-	units  int64  // of a buyer or giveback
+	units  int64  // of a buyer, giveback or count
 	order  string // the last one of a buyer
+
+	// Of a window, and of what a subject has used in one.
+	limit   sale.Limit
+	at      time.Time
+	zone    *time.Location
+	counter Window
 }
 
 type entryKind byte
@@ -36,6 +44,8 @@ const (
 	grantEntry entryKind = iota
 	buyerEntry
 	givebackEntry
+	windowEntry
+	usedEntry
 )
 
 func newWriter(ctx context.Context, restore *stock.Restore, chunk int) *writer {
@@ -60,6 +70,11 @@ func (w *writer) write(e *entry) error {
 		return w.restore.Buyer(w.ctx, e.id, e.units, e.order)
 	case givebackEntry:
 		return w.restore.Giveback(w.ctx, e.id, e.units)
+	case windowEntry:
+		w.restore.Window(e.limit, e.at, e.zone)
+		return nil
+	case usedEntry:
+		return w.restore.Used(w.ctx, e.counter.Limit, e.counter.Period, e.id, e.units)
 	default:
 		return w.restore.Grant(w.ctx, e.id, e.record)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +77,7 @@ func AppendGrant(b []byte, g *Grant) []byte {
 		r = binary.AppendUvarint(r, uint64(l.Quantity))
 		r = binary.AppendUvarint(r, uint64(l.PriceCents))
 	}
+	b = slices.Grow(b, binary.MaxVarintLen32+len(r))
 	b = binary.AppendUvarint(b, uint64(len(r)))
 	return append(b, r...)
 }

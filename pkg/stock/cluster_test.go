@@ -49,10 +49,9 @@ func TestSaleLivesOnOneShardOfACluster(t *testing.T) {
 		s.requireFound("ann1", true)
 		s.requireKeys(
 			"applied hash cancel:bob1=1",
-			"bought hash ann=1 ann1",
-			"buyers set ann",
+			"buyers hash ann=1 ann1, bob=0 bob1",
 			"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 1|g bob1 bob B:1",
-			"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=2",
+			"meta hash applied=1, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 			"outboxes hash p1=1 0",
 			"stock:A string 2",
 			"stock:B string -1",

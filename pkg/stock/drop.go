@@ -9,7 +9,11 @@ import (
 // restore brings it back.
 func (s *Store) Drop(ctx context.Context, saleID string, skus []string) error {
 	keys := KeysOf(saleID)
-	all := keys.core()
+	all, err := s.usedKeys(ctx, saleID)
+	if err != nil {
+		return fmt.Errorf("drop sale %s: %w", saleID, err)
+	}
+	all = append(append(all, keys.core()...), keys.Rate())
 	for _, sku := range skus {
 		all = append(all, keys.Stock(sku))
 	}

@@ -40,8 +40,7 @@ func sellEverything(t *testing.T, client redis.UniversalClient) {
 	s.requireFound("ann3", false)
 	s.requireKeys(
 		"applied hash cancel:ann1=1, return:cid1=1",
-		"bought hash ann=1 ann3, bob=1 bob2, cid=1 cid1",
-		"buyers set ann, bob, cid",
+		"buyers hash ann=1 ann3, bob=1 bob2, cid=1 cid1",
 		"grants hash adj1=1 p1 3|a adj1  A:1, ann1=1 p1 1|g ann1 ann A:1, ann3=1 p1 3|g ann3 ann A:1, bob2=1 p1 1|g bob2 bob B:1, cid1=1 p1 2|g cid1 cid A:1 B:1",
 		"meta hash applied=2, buyers=3, era=ERA, fence=7, gen=1, grants=5",
 		"outbox:p1 list 1/7/3/p1 adj1 ann3",

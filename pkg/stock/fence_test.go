@@ -212,7 +212,6 @@ func TestLossOfAnySingleKeyRefuses(t *testing.T) {
 	server := harness.Redis(t)
 	for name, key := range map[string]func(stock.Keys) string{
 		"buyers":  stock.Keys.Buyers,
-		"bought":  stock.Keys.Bought,
 		"grants":  stock.Keys.Grants,
 		"applied": stock.Keys.Applied,
 		"stock":   func(k stock.Keys) string { return k.Stock("A") },
@@ -234,7 +233,7 @@ func TestLossOfAnySingleKeyRefuses(t *testing.T) {
 func TestLossOfASingleEntryRefuses(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
 	s.grab("W W", 1, "ann ann1 A:1", "bob bob1 A:1")
-	if err := s.client.SRem(t.Context(), s.keys.Buyers(), "ann").Err(); err != nil {
+	if err := s.client.HDel(t.Context(), s.keys.Buyers(), "ann").Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.requireRefused(stock.ReasonDamaged)
@@ -253,7 +252,7 @@ func TestStoreFollowsARestoreInAnotherEraByItself(t *testing.T) {
 		t.Fatal("another reconciler minted the same era")
 	}
 
-	keys := []string{s.keys.Meta(), s.keys.Buyers(), s.keys.Bought(), s.keys.Grants(), s.keys.Applied()}
+	keys := []string{s.keys.Meta(), s.keys.Buyers(), s.keys.Grants(), s.keys.Applied()}
 	reply := must(s.client.EvalSha(t.Context(), lua.In(old).Inspect.SHA, keys).StringSlice())(t)
 	if len(reply) != 2 || reply[1] != stock.ReasonOtherEra {
 		t.Fatalf("a script of the old era answers %v", reply)

@@ -1,12 +1,12 @@
 package stock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -26,7 +26,13 @@ type Batch struct {
 	Number  uint64 // counts the process's batches of this sale from 1
 	// Acked is the last batch that is in the stream with all before it.
 	Acked uint64
-	Asks  []Ask // at most MaxAsks
+	// PerSecond is the most grabs of the sale that are decided in a second, over all
+	// processes; 0 is no limit.
+	PerSecond int64
+	// Limits hold all at once; Zone is where their windows begin and end, nil for UTC.
+	Limits []sale.Limit
+	Zone   *time.Location
+	Asks   []Ask // at most MaxAsks
 }
 
 // MaxAsks bounds a batch: Lua can't unpack much more than 7,000 values, and a
@@ -82,16 +88,20 @@ const (
 	CodeReplayed       Code = 'R'
 	CodeAlreadyGrabbed Code = 'A'
 	CodeLimit          Code = 'L'
+	CodeCount          Code = 'C'
 	CodeSoldOut        Code = 'S'
+	CodeThrottled      Code = 'T'
 )
 
 // Answer is what grab.lua decided about one ask.
 type Answer struct {
 	Code    Code
-	Replay  Stored // CodeReplayed
-	OrderID string // CodeAlreadyGrabbed: the user's last order
-	Held    int64  // CodeLimit: units the user holds
-	SKU     string // CodeSoldOut: the first item that is short
+	Replay  Stored        // CodeReplayed
+	OrderID string        // CodeAlreadyGrabbed: the user's last order
+	Held    int64         // CodeLimit: units the user holds
+	Limit   string        // CodeCount: name of the limit that refuses
+	SKU     string        // CodeSoldOut: the first item that is short
+	Wait    time.Duration // CodeThrottled: until the next grab may come
 }
 
 // Decision is the answer to a batch.
@@ -126,55 +136,30 @@ func (s *Store) Grab(ctx context.Context, b Batch) (Decision, error) {
 	if err := b.check(); err != nil {
 		return Decision{}, fmt.Errorf("grab of sale %s: %w", b.SaleID, err)
 	}
-	skus, args := b.arguments()
+	in := b.arguments()
 	keys := KeysOf(b.SaleID)
-	all := append(keys.core(), keys.Outboxes(), keys.Outbox(b.Process))
-	for _, sku := range skus {
+	all := append(keys.core(), keys.Outboxes(), keys.Rate(), keys.Outbox(b.Process))
+	for _, sku := range in.skus {
 		all = append(all, keys.Stock(sku))
 	}
-	_, reply, err := s.call(ctx, b.SaleID, func(n *names) string { return n.grab }, all, args)
+	for _, u := range in.used {
+		all = append(all, keys.Used(u.limit.Name(), u.period))
+	}
+	_, reply, err := s.call(ctx, b.SaleID, func(n *names) string { return n.grab }, all, in.args)
 	if err != nil {
 		return Decision{}, err
 	}
 	if status, err := textAt(reply, 0); err != nil || status == "barred" {
 		return Decision{}, errors.Join(err, fmt.Errorf("grab of sale %s: %w", b.SaleID, ErrBarred))
 	}
-	d, err := b.decision(reply, skus)
+	d, err := b.decision(reply, &in)
 	if err != nil {
 		return Decision{}, fmt.Errorf("grab of sale %s: %w", b.SaleID, err)
 	}
 	return d, nil
 }
 
-// arguments returns the SKUs the batch names, in the order of their stock
-// keys, and ARGV.
-func (b *Batch) arguments() (skus []string, args []any) {
-	index := make(map[string]int, 4)
-	args = make([]any, 0, 4+4*len(b.Asks))
-	args = append(args, b.PerUser, b.Process, b.Number, b.Acked)
-	var text []byte
-	for i := range b.Asks {
-		text = text[:0]
-		for _, l := range b.Asks[i].Grant.Lines {
-			at, ok := index[l.SKU]
-			if !ok {
-				skus = append(skus, l.SKU)
-				at = len(skus)
-				index[l.SKU] = at
-			}
-			text = strconv.AppendInt(text, int64(at), 10)
-			text = append(text, ':')
-			text = strconv.AppendInt(text, l.Quantity, 10)
-			text = append(text, ',')
-		}
-		g := b.Asks[i].Grant
-		// Pointers, because a string in an any is an allocation.
-		args = append(args, &g.User, &g.OrderID, string(text), b.Asks[i].Record)
-	}
-	return skus, args
-}
-
-func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
+func (b *Batch) decision(reply []any, in *arguments) (Decision, error) {
 	gen, err := numberAt(reply, 1)
 	if err != nil {
 		return Decision{}, err
@@ -195,7 +180,7 @@ func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	remaining, err := remainingAt(reply, 6, skus)
+	remaining, err := remainingAt(reply, 6, in.skus)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -203,7 +188,7 @@ func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
 		Head:    sale.BatchHead{Generation: gen, Fence: uint64(fence), Number: b.Number, Process: b.Process},
 		Applied: applied, Remaining: remaining,
 	}
-	if d.Answers, err = answers(codes, details, skus); err != nil {
+	if d.Answers, err = answers(codes, details, in); err != nil {
 		return Decision{}, err
 	}
 	if len(d.Answers) != len(b.Asks) {
@@ -214,7 +199,7 @@ func (b *Batch) decision(reply []any, skus []string) (Decision, error) {
 }
 
 // answers pairs each code with its detail.
-func answers(codes string, details []any, skus []string) ([]Answer, error) {
+func answers(codes string, details []any, in *arguments) ([]Answer, error) {
 	out := make([]Answer, len(codes))
 	next := 0
 	for i := range codes {
@@ -235,12 +220,18 @@ func answers(codes string, details []any, skus []string) ([]Answer, error) {
 			a.Held, err = intAt(details, next)
 		case CodeSoldOut:
 			var at int64
-			if at, err = intAt(details, next); err == nil && (at < 1 || int(at) > len(skus)) {
-				err = fmt.Errorf("no SKU at %d", at)
+			if at, err = indexAt(details, next, len(in.skus)); err == nil {
+				a.SKU = in.skus[at]
 			}
-			if err == nil {
-				a.SKU = skus[at-1]
+		case CodeCount:
+			var at int64
+			if at, err = indexAt(details, next, len(in.used)); err == nil {
+				a.Limit = in.used[at].limit.Name()
 			}
+		case CodeThrottled:
+			var ms int64
+			ms, err = intAt(details, next)
+			a.Wait = time.Duration(ms) * time.Millisecond
 		default:
 			err = fmt.Errorf("unknown code %q", codes[i])
 		}
@@ -252,28 +243,62 @@ func answers(codes string, details []any, skus []string) ([]Answer, error) {
 	return out, nil
 }
 
+// indexAt reads an index that Lua counts from 1, of a list of n.
+func indexAt(details []any, i, n int) (int64, error) {
+	at, err := intAt(details, i)
+	if err == nil && (at < 1 || at > int64(n)) {
+		err = fmt.Errorf("nothing at %d of %d", at, n)
+	}
+	return at - 1, err
+}
+
 // body puts the batch together the way grab.lua does: winners in order, then
 // what was replayed in this generation, each order once.
 func (b *Batch) body(d *Decision) []byte {
-	var winners, replayed [][]byte
-	seen := make(map[string]bool)
+	size := 0
 	for i := range d.Answers {
-		id := b.Asks[i].Grant.OrderID
+		size += max(len(b.Asks[i].Record), len(d.Answers[i].Replay.Record))
+	}
+	head := sale.AppendHead(make([]byte, 0, headRoom+size), d.Head)
+	body := head
+	again := false
+	for i := range d.Answers {
 		switch a := &d.Answers[i]; {
 		case a.Code == CodeWon:
-			winners = append(winners, b.Asks[i].Record)
-			seen[id] = true
-		case a.Code == CodeReplayed && a.Replay.Generation == d.Head.Generation && !seen[id]:
-			replayed = append(replayed, a.Replay.Record)
+			body = append(body, b.Asks[i].Record...)
+		case a.Code == CodeReplayed && a.Replay.Generation == d.Head.Generation:
+			again = true
+		}
+	}
+	if again {
+		body = b.appendReplayed(body, d)
+	}
+	if len(body) == len(head) {
+		return nil
+	}
+	return body
+}
+
+// headRoom is enough for the head of a batch.
+const headRoom = 128 + sale.MaxIDLen
+
+// appendReplayed appends what was replayed in this generation and does not stand
+// among the winners.
+func (b *Batch) appendReplayed(body []byte, d *Decision) []byte {
+	seen := make(map[string]bool)
+	for i := range d.Answers {
+		if d.Answers[i].Code == CodeWon {
+			seen[b.Asks[i].Grant.OrderID] = true
+		}
+	}
+	for i := range d.Answers {
+		id, a := b.Asks[i].Grant.OrderID, &d.Answers[i]
+		if a.Code == CodeReplayed && a.Replay.Generation == d.Head.Generation && !seen[id] {
+			body = append(body, a.Replay.Record...)
 			seen[id] = true
 		}
 	}
-	if len(winners)+len(replayed) == 0 {
-		return nil
-	}
-	body := sale.AppendHead(nil, d.Head)
-	body = append(body, bytes.Join(winners, nil)...)
-	return append(body, bytes.Join(replayed, nil)...)
+	return body
 }
 
 // parseStored reads "GEN PROCESS NUMBER\n" + record.

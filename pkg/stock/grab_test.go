@@ -39,8 +39,7 @@ func TestWinTakesStockAndIsRecordedEverywhere(t *testing.T) {
 	d := s.grab("W", 1, "ann ann1 A:1")
 	s.requireBody(d, "1/7/1/p1 ann1")
 	s.requireKeys(
-		"bought hash ann=1 ann1",
-		"buyers set ann",
+		"buyers hash ann=1 ann1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/1/p1 ann1",
@@ -58,8 +57,7 @@ func TestReplayInItsGenerationIsSentAgain(t *testing.T) {
 	d := s.grab("R(1/p1/1)", 1, "ann ann1 A:1")
 	s.requireBody(d, "1/7/2/p1 ann1")
 	s.requireKeys(
-		"bought hash ann=1 ann1",
-		"buyers set ann",
+		"buyers hash ann=1 ann1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/2/p1 ann1, 1/7/1/p1 ann1",
@@ -94,8 +92,7 @@ func TestRestoredGrantIsDurableAndNotSentAgain(t *testing.T) {
 		t.Errorf("replay of a restored grant made %d changes", n)
 	}
 	s.requireKeys(
-		"bought hash ann=1 ann1",
-		"buyers set ann",
+		"buyers hash ann=1 ann1",
 		"grants hash ann1=0 - 0|g ann1 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=8, gen=2, grants=1",
 		"stock:A string 4",
@@ -109,8 +106,7 @@ func TestOneOrderTwiceInABatchIsOneGrantAndSentOnce(t *testing.T) {
 	d = s.grab("R(1/p1/1) W R(1/p1/1)", 1, "ann ann1 A:1", "bob bob1 A:1", "ann ann1 A:1")
 	s.requireBody(d, "1/7/2/p1 bob1 ann1")
 	s.requireKeys(
-		"bought hash ann=1 ann1, bob=1 bob1",
-		"buyers set ann, bob",
+		"buyers hash ann=1 ann1, bob=1 bob1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 2|g bob1 bob A:1",
 		"meta hash applied=0, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/2/p1 bob1 ann1, 1/7/1/p1 ann1",
@@ -147,8 +143,7 @@ func TestLimitOfSeveral(t *testing.T) {
 	s.grab("W L(2) W L(3)", 3, "ann ann1 A:2", "ann ann2 A:2", "ann ann3 A:1", "ann ann4 A:1")
 	s.grab("L(3) W", 3, "ann ann5 A:1", "bob bob1 A:3")
 	s.requireKeys(
-		"bought hash ann=3 ann3, bob=3 bob1",
-		"buyers set ann, bob",
+		"buyers hash ann=3 ann3, bob=3 bob1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:2, ann3=1 p1 1|g ann3 ann A:1, bob1=1 p1 2|g bob1 bob A:3",
 		"meta hash applied=0, buyers=2, era=ERA, fence=7, gen=1, grants=3",
 		"outbox:p1 list 1/7/2/p1 bob1, 1/7/1/p1 ann1 ann3",
@@ -161,8 +156,7 @@ func TestNoLimit(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(9))
 	s.grab("W W W S(A)", 0, "ann ann1 A:4", "ann ann2 A:4", "ann ann3 A:1", "ann ann4 A:1")
 	s.requireKeys(
-		"bought hash ann=9 ann3",
-		"buyers set ann",
+		"buyers hash ann=9 ann3",
 		"grants hash ann1=1 p1 1|g ann1 ann A:4, ann2=1 p1 1|g ann2 ann A:4, ann3=1 p1 1|g ann3 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=7, gen=1, grants=3",
 		"outbox:p1 list 1/7/1/p1 ann1 ann2 ann3",
@@ -189,8 +183,7 @@ func TestCartIsAllOrNothing(t *testing.T) {
 	d := s.grab("W S(B) W", 0, "ann ann1 A:2 B:1 C:3", "bob bob1 A:1 B:1", "cid cid1 A:3 C:9")
 	s.requireBody(d, "1/7/1/p1 ann1 cid1")
 	s.requireKeys(
-		"bought hash ann=6 ann1, cid=12 cid1",
-		"buyers set ann, cid",
+		"buyers hash ann=6 ann1, cid=12 cid1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:2 B:1 C:3, cid1=1 p1 1|g cid1 cid A:3 C:9",
 		"meta hash applied=0, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/1/p1 ann1 cid1",

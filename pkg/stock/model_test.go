@@ -147,11 +147,8 @@ func (m *model) release(g sale.Giveback) {
 	}
 	m.applied[g.ID] = total
 	if h, ok := m.bought[g.User]; ok {
-		if h.units -= total; h.units > 0 {
-			m.bought[g.User] = h
-		} else {
-			delete(m.bought, g.User)
-		}
+		h.units = max(0, h.units-total)
+		m.bought[g.User] = h
 	}
 }
 
@@ -197,7 +194,7 @@ func (m *model) restored(generation int64, fence uint64) {
 		for _, n := range g.held {
 			units += n
 		}
-		if user := g.ask.Grant.User; user != "" && units > 0 {
+		if user := g.ask.Grant.User; user != "" {
 			m.bought[user] = holding{m.bought[user].units + units, order}
 		}
 	}
@@ -238,13 +235,10 @@ func (m *model) dump() string {
 			lines = append(lines, "outbox:"+name+" list "+strings.Join(batches, ", "))
 		}
 	}
-	hash("bought", bought)
+	hash("buyers", bought)
 	hash("grants", grants)
 	hash("applied", applied)
 	hash("outboxes", outboxes)
-	if len(m.bought) > 0 {
-		lines = append(lines, "buyers set "+strings.Join(slices.Sorted(maps.Keys(m.bought)), ", "))
-	}
 	for sku, n := range m.left {
 		lines = append(lines, fmt.Sprintf("stock:%s string %d", sku, n))
 	}

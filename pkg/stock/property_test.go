@@ -260,7 +260,7 @@ func (s *machine) loseStep(t *rapid.T) {
 		s.m.processes = map[string]*modelProcess{}
 	case "key":
 		key := rapid.SampledFrom([]string{
-			s.keys.Buyers(), s.keys.Bought(), s.keys.Grants(), s.keys.Applied(),
+			s.keys.Buyers(), s.keys.Grants(), s.keys.Applied(),
 		}).Draw(t, "key")
 		n, delErr := s.client.Del(ctx, key).Result()
 		if err = delErr; n == 1 {

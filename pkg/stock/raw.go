@@ -15,7 +15,7 @@ type Raw struct {
 	Era        string // empty: the sale is not loaded
 	Generation int64
 	Fence      uint64
-	Buyers     int64 // members of the buyers set
+	Buyers     int64 // users who were granted something
 	Grants     int64
 	Applied    int64
 	// Remaining has the units left per SKU that has a stock key; -1 is unlimited.
@@ -27,7 +27,7 @@ func (s *Store) Raw(ctx context.Context, saleID string, skus []string) (Raw, err
 	keys := KeysOf(saleID)
 	pipe := s.redis.Pipeline()
 	meta := pipe.HMGet(ctx, keys.Meta(), "era", "gen", "fence")
-	buyers, grants, applied := pipe.SCard(ctx, keys.Buyers()), pipe.HLen(ctx, keys.Grants()), pipe.HLen(ctx, keys.Applied())
+	buyers, grants, applied := pipe.HLen(ctx, keys.Buyers()), pipe.HLen(ctx, keys.Grants()), pipe.HLen(ctx, keys.Applied())
 	left := make([]*redis.StringCmd, len(skus))
 	for i, sku := range skus {
 		left[i] = pipe.Get(ctx, keys.Stock(sku))

@@ -13,10 +13,14 @@ import (
 func (s *Store) Release(ctx context.Context, g sale.Giveback) error {
 	keys := KeysOf(g.SaleID)
 	all := keys.core()
-	args := []any{g.ID, g.User}
+	args := []any{g.ID, g.User, len(g.Lines)}
 	for _, l := range g.Lines {
 		all = append(all, keys.Stock(l.SKU))
 		args = append(args, l.Quantity)
+	}
+	for _, c := range g.Counts {
+		all = append(all, keys.Used(c.Limit, c.Period))
+		args = append(args, storedSubject(c.Limit, c.Subject), c.Units)
 	}
 	_, reply, err := s.call(ctx, g.SaleID, func(n *names) string { return n.release }, all, args)
 	if err != nil {

@@ -20,16 +20,15 @@ func (s *till) release(id, text string) {
 	}
 }
 
-func TestGivebackOfAllUnitsRemovesTheBuyer(t *testing.T) {
+func TestGivebackOfAllUnitsFreesTheBuyer(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
 	s.grab("W W", 1, "ann ann1 A:1", "bob bob1 A:1")
 	s.release("cancel:ann1", "ann ann1 A:1")
 	s.requireKeys(
 		"applied hash cancel:ann1=1",
-		"bought hash bob=1 bob1",
-		"buyers set bob",
+		"buyers hash ann=0 ann1, bob=1 bob1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 1|g bob1 bob A:1",
-		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=2",
+		"meta hash applied=1, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/1/p1 ann1 bob1",
 		"outboxes hash p1=0 0",
 		"stock:A string 4",
@@ -41,14 +40,15 @@ func TestGivebackOfAllUnitsRemovesTheBuyer(t *testing.T) {
 	}
 }
 
-func TestLastGivebackLeavesNoEmptyKeys(t *testing.T) {
+func TestLastGivebackKeepsTheBuyersEntry(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
 	s.grab("W", 1, "ann ann1 A:1")
 	s.release("cancel:ann1", "ann ann1 A:1")
 	s.requireKeys(
 		"applied hash cancel:ann1=1",
+		"buyers hash ann=0 ann1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:1",
-		"meta hash applied=1, buyers=0, era=ERA, fence=7, gen=1, grants=1",
+		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",
 		"stock:A string 5",
@@ -62,8 +62,7 @@ func TestPartialGivebackKeepsTheBuyer(t *testing.T) {
 	s.release("return:r1", "ann ann1 A:1 B:1")
 	s.requireKeys(
 		"applied hash return:r1=2",
-		"bought hash ann=2 ann2",
-		"buyers set ann",
+		"buyers hash ann=2 ann2",
 		"grants hash ann1=1 p1 1|g ann1 ann A:2 B:1, ann2=1 p1 1|g ann2 ann A:1",
 		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/1/p1 ann1 ann2",
@@ -94,8 +93,9 @@ func TestGivebackOfUnlimitedStockOnlyFreesTheUser(t *testing.T) {
 	s.release("expire:ann1", "ann ann1 A:1")
 	s.requireKeys(
 		"applied hash expire:ann1=1",
+		"buyers hash ann=0 ann1",
 		"grants hash ann1=1 p1 1|g ann1 ann A:1",
-		"meta hash applied=1, buyers=0, era=ERA, fence=7, gen=1, grants=1",
+		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",
 		"stock:A string -1",

@@ -11,14 +11,15 @@ import (
 func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 	grant := &sale.Grant{Kind: sale.GrantGrab, OrderID: "o", User: "u", Lines: []sale.Line{{SKU: "A", Quantity: 1}}}
 	b := Batch{SaleID: "s", Process: "p", Number: 1, Asks: []Ask{{Grant: grant, Record: sale.AppendGrant(nil, grant)}}}
+	in := arguments{skus: []string{"A"}, used: []usedKey{{limit: sale.Limit{Scope: sale.ScopeUser, Window: sale.WindowDay}}}}
 	good := func(code string, details ...any) []any {
 		return []any{"ok", "1", "7", int64(0), code, details, []any{int64(5)}}
 	}
 	for name, reply := range map[string][]any{
 		"won": good("W"), "replayed": good("R", "1 p 1\nrecord"), "already": good("A", "o0"), "limit": good("L", int64(2)),
-		"sold out": good("S", int64(1)),
+		"sold out": good("S", int64(1)), "count": good("C", int64(1)), "throttled": good("T", int64(20)),
 	} {
-		if _, err := b.decision(reply, []string{"A"}); err != nil {
+		if _, err := b.decision(reply, &in); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -51,8 +52,10 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 		"sold out of nothing":      good("S"),
 		"sold out of item 0":       good("S", int64(0)),
 		"sold out of item 2":       good("S", int64(2)),
+		"no limit refuses":         good("C", int64(2)),
+		"a wait that is text":      good("T", "20"),
 	} {
-		if d, err := b.decision(reply, []string{"A"}); err == nil {
+		if d, err := b.decision(reply, &in); err == nil {
 			t.Errorf("%s: was read as %+v", name, d)
 		}
 	}

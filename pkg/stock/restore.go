@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/doorbuster/doorbuster/lua"
@@ -26,6 +28,8 @@ type Restore struct {
 	chunk   int
 	pending map[string][]any // key -> values not yet sent
 	count   struct{ buyers, grants, applied int64 }
+	used    []usedKey
+	usedBy  map[string]int64 // temporary key -> subjects
 }
 
 // BeginRestore starts a restore that sends chunk entries at a time.
@@ -33,7 +37,7 @@ func (s *Store) BeginRestore(saleID string, chunk int) *Restore {
 	live := KeysOf(saleID)
 	return &Restore{
 		store: s, saleID: saleID, live: live, tmp: live.temporary(rand.Text()), chunk: chunk,
-		pending: make(map[string][]any),
+		pending: make(map[string][]any), usedBy: make(map[string]int64),
 	}
 }
 
@@ -44,14 +48,26 @@ func (r *Restore) Grant(ctx context.Context, orderID string, record []byte) erro
 	return r.add(ctx, r.tmp.Grants(), orderID, restoredHead+string(record))
 }
 
-// Buyer adds a user who holds units, with the user's last order. Each user may
-// be added once.
+// Buyer adds a user who was granted something, with the units they hold and their
+// last order. Each user may be added once.
 func (r *Restore) Buyer(ctx context.Context, user string, units int64, orderID string) error {
 	r.count.buyers++
-	if err := r.add(ctx, r.tmp.Buyers(), user); err != nil {
-		return err
-	}
-	return r.add(ctx, r.tmp.Bought(), user, strconv.FormatInt(units, 10)+" "+orderID)
+	return r.add(ctx, r.tmp.Buyers(), user, strconv.FormatInt(units, 10)+" "+orderID)
+}
+
+// Window opens a limit's window that holds at, in the sale's zone: what it counted
+// until now is forgotten. Each window may be opened once, before anything is counted in it.
+func (r *Restore) Window(l sale.Limit, at time.Time, zone *time.Location) {
+	u := usedKey{l, l.Window.Period(at, zone), usedUntil(l.Window, at, zone)}
+	r.used = append(r.used, u)
+}
+
+// Used adds the units a subject has used in a window that was opened. Each
+// subject may be added once per window.
+func (r *Restore) Used(ctx context.Context, limit, period, subject string, units int64) error {
+	key := r.tmp.Used(limit, period)
+	r.usedBy[key]++
+	return r.add(ctx, key, storedSubject(limit, subject), units)
 }
 
 // Giveback adds a giveback that the rebuilt counts already contain. Each id
@@ -82,11 +98,7 @@ func (r *Restore) flush(ctx context.Context) error {
 			if len(values) == 0 {
 				continue
 			}
-			if key == r.tmp.Buyers() {
-				p.SAdd(ctx, key, values...)
-			} else {
-				p.HSet(ctx, key, values...)
-			}
+			p.HSet(ctx, key, values...)
 			p.Expire(ctx, key, temporaryTTL)
 			r.pending[key] = values[:0]
 		}
@@ -155,6 +167,20 @@ func (r *Restore) Commit(ctx context.Context, t Target) error {
 		keys = append(keys, r.live.Stock(sku), r.tmp.Stock(sku))
 	}
 	args := []any{t.Generation, t.Fence, r.count.buyers, r.count.grants, r.count.applied}
+	forgotten, err := r.store.usedKeys(ctx, r.saleID)
+	if err != nil {
+		return fmt.Errorf("restore sale %s: %w", r.saleID, err)
+	}
+	for _, u := range r.used {
+		name := u.limit.Name()
+		forgotten = slices.DeleteFunc(forgotten, func(key string) bool { return key == r.live.Used(name, u.period) })
+		keys = append(keys, r.live.Used(name, u.period), r.tmp.Used(name, u.period))
+		args = append(args, r.usedBy[r.tmp.Used(name, u.period)], unixMilli(u.expires))
+	}
+	for _, key := range forgotten { // of windows that nothing counts in any more
+		keys = append(keys, key, r.tmp.base+strings.TrimPrefix(key, r.live.base))
+		args = append(args, 0, 0)
+	}
 	reply, err := r.store.run(ctx, r.saleID, lua.In(t.Era).Restore.SHA, keys, args)
 	if err != nil {
 		return fmt.Errorf("restore sale %s: %w", r.saleID, err)
@@ -190,6 +216,9 @@ func (r *Restore) Abort(ctx context.Context, skus []string) error {
 	keys := r.tmp.core()
 	for _, sku := range skus {
 		keys = append(keys, r.tmp.Stock(sku))
+	}
+	for key := range r.usedBy {
+		keys = append(keys, key)
 	}
 	if err := r.store.redis.Unlink(ctx, keys...).Err(); err != nil {
 		return fmt.Errorf("abort restore of sale %s: %w", r.saleID, err)

@@ -33,8 +33,7 @@ func openCrowd(t *testing.T) *till {
 
 func TestScansVisitEverything(t *testing.T) {
 	s := openCrowd(t)
-	grants, holdings, buyers, givebacks, owners := map[string]string{}, map[string]stock.Holding{}, map[string]bool{},
-		map[string]int64{}, map[string]bool{}
+	grants, holdings, givebacks, owners := map[string]string{}, map[string]stock.Holding{}, map[string]int64{}, map[string]bool{}
 	err := errors.Join(
 		s.store.Grants(t.Context(), s.id, func(order string, g stock.Stored) error {
 			grants[order] = string(g.Record)
@@ -42,10 +41,6 @@ func TestScansVisitEverything(t *testing.T) {
 		}),
 		s.store.Holdings(t.Context(), s.id, func(h stock.Holding) error {
 			holdings[h.User] = h
-			return nil
-		}),
-		s.store.Buyers(t.Context(), s.id, func(user string) error {
-			buyers[user] = true
 			return nil
 		}),
 		s.store.Givebacks(t.Context(), s.id, func(id string, units int64) error {
@@ -62,15 +57,15 @@ func TestScansVisitEverything(t *testing.T) {
 	}
 	for i := range many {
 		user, order, n := fmt.Sprintf("u%d", i), fmt.Sprintf("o%d", i), int64(i+1)
-		if grants[order] != string(ask("ann "+order+" A:1").Record) || !owners[order] || !buyers[user] ||
+		if grants[order] != string(ask("ann "+order+" A:1").Record) || !owners[order] ||
 			holdings[user] != (stock.Holding{User: user, Units: n, OrderID: order}) || givebacks["cancel:"+order] != n {
-			t.Fatalf("entry %d: grant %q, owner %v, buyer %v, holding %+v, giveback %d",
-				i, grants[order], owners[order], buyers[user], holdings[user], givebacks["cancel:"+order])
+			t.Fatalf("entry %d: grant %q, owner %v, holding %+v, giveback %d",
+				i, grants[order], owners[order], holdings[user], givebacks["cancel:"+order])
 		}
 	}
-	if len(grants) != many || len(holdings) != many || len(buyers) != many || len(givebacks) != many || len(owners) != many {
-		t.Errorf("visited %d grants, %d holdings, %d buyers, %d givebacks, %d owners",
-			len(grants), len(holdings), len(buyers), len(givebacks), len(owners))
+	if len(grants) != many || len(holdings) != many || len(givebacks) != many || len(owners) != many {
+		t.Errorf("visited %d grants, %d holdings, %d givebacks, %d owners",
+			len(grants), len(holdings), len(givebacks), len(owners))
 	}
 }
 
@@ -94,7 +89,6 @@ func TestScanEndsWithTheVisitorsError(t *testing.T) {
 			return s.store.Grants(t.Context(), s.id, func(string, stock.Stored) error { return stop() })
 		},
 		"holdings":  func() error { return s.store.Holdings(t.Context(), s.id, func(stock.Holding) error { return stop() }) },
-		"buyers":    func() error { return s.store.Buyers(t.Context(), s.id, func(string) error { return stop() }) },
 		"givebacks": func() error { return s.store.Givebacks(t.Context(), s.id, func(string, int64) error { return stop() }) },
 	} {
 		visits = 0
@@ -106,7 +100,7 @@ func TestScanEndsWithTheVisitorsError(t *testing.T) {
 
 func TestUnreadableEntriesAreErrors(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
-	for _, key := range []string{s.keys.Grants(), s.keys.Bought(), s.keys.Applied(), s.keys.Outboxes()} {
+	for _, key := range []string{s.keys.Grants(), s.keys.Buyers(), s.keys.Applied(), s.keys.Outboxes()} {
 		if err := s.client.HSet(t.Context(), key, "x", "rubbish").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +124,7 @@ func TestRawTellsWhatStandsThereTrustedOrNot(t *testing.T) {
 	s.release("cancel:ann1", "ann ann1 A:1")
 	s.grab("W", 1, "bob bob1 A:1")
 	want := stock.Raw{
-		Era: string(s.era), Generation: 1, Fence: 7, Buyers: 1, Grants: 2, Applied: 1,
+		Era: string(s.era), Generation: 1, Fence: 7, Buyers: 2, Grants: 2, Applied: 1,
 		Remaining: map[string]int64{"A": 4, "B": -1},
 	}
 	got := must(s.store.Raw(t.Context(), s.id, []string{"A", "B", "NONE"}))(t)
@@ -168,7 +162,6 @@ func TestUnreachableServerIsNotASaleThatIsNotLoaded(t *testing.T) {
 		"raw":        func() error { _, err := s.store.Raw(ctx, s.id, nil); return err },
 		"find":       func() error { _, _, err := s.store.Find(ctx, s.id, "ann1"); return err },
 		"owners":     func() error { _, err := s.store.Owners(ctx, s.id, 1, nil); return err },
-		"buyers":     func() error { return s.store.Buyers(ctx, s.id, nil) },
 		"outboxes":   func() error { _, err := s.store.Outboxes(ctx, s.id); return err },
 		"outbox":     func() error { _, err := s.store.Outbox(ctx, s.id, process, 1); return err },
 		"trim":       func() error { _, err := s.store.Trim(ctx, stock.Trim{SaleID: s.id, Process: process}); return err },

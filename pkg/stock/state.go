@@ -115,9 +115,9 @@ func (s *Store) Grants(ctx context.Context, saleID string, visit func(orderID st
 	})
 }
 
-// Holdings visits what every buyer holds.
+// Holdings visits every user who was granted something, with what they hold now.
 func (s *Store) Holdings(ctx context.Context, saleID string, visit func(Holding) error) error {
-	return s.scanHash(ctx, KeysOf(saleID).Bought(), func(user, value string) error {
+	return s.scanHash(ctx, KeysOf(saleID).Buyers(), func(user, value string) error {
 		units, order, ok := strings.Cut(value, " ")
 		n, err := strconv.ParseInt(units, 10, 64)
 		if !ok || err != nil {
@@ -127,15 +127,35 @@ func (s *Store) Holdings(ctx context.Context, saleID string, visit func(Holding)
 	})
 }
 
-// Buyers visits every member of the buyers set.
-func (s *Store) Buyers(ctx context.Context, saleID string, visit func(user string) error) error {
-	iter := s.redis.SScan(ctx, KeysOf(saleID).Buyers(), 0, "", scanCount).Iterator()
-	for iter.Next(ctx) {
-		if err := visit(iter.Val()); err != nil {
-			return err
+// Used visits the units every subject has used of a limit in a period; the subject
+// of a limit of scope sale is "".
+func (s *Store) Used(ctx context.Context, saleID, limit, period string, visit func(subject string, units int64) error) error {
+	return s.scanHash(ctx, KeysOf(saleID).Used(limit, period), func(subject, value string) error {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("units used of limit %s: %w", limit, err)
+		}
+		if ofEverybody(limit) {
+			subject = ""
+		}
+		return visit(subject, n)
+	})
+}
+
+// usedKeys lists the used keys that meta knows of.
+func (s *Store) usedKeys(ctx context.Context, saleID string) ([]string, error) {
+	keys := KeysOf(saleID)
+	fields, err := s.redis.HKeys(ctx, keys.Meta()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list fields of meta: %w", err)
+	}
+	var used []string
+	for _, field := range fields {
+		if strings.HasPrefix(field, usedPrefix) {
+			used = append(used, keys.base+field)
 		}
 	}
-	return wrapScan(iter.Err(), saleID)
+	return used, nil
 }
 
 // Givebacks visits every giveback that was applied, with its units.

@@ -151,6 +151,8 @@ func answerText(a stock.Answer) string {
 		return "A(" + a.OrderID + ")"
 	case stock.CodeLimit:
 		return fmt.Sprintf("L(%d)", a.Held)
+	case stock.CodeCount:
+		return "C(" + a.Limit + ")"
 	case stock.CodeSoldOut:
 		return "S(" + a.SKU + ")"
 	default:
@@ -225,9 +227,6 @@ func (s *till) value(key, kind string) string {
 	switch kind {
 	case "string":
 		return must(s.client.Get(ctx, key).Result())(s.t)
-	case "set":
-		parts = must(s.client.SMembers(ctx, key).Result())(s.t)
-		slices.Sort(parts)
 	case "hash":
 		all := must(s.client.HGetAll(ctx, key).Result())(s.t)
 		for _, field := range slices.Sorted(maps.Keys(all)) {

@@ -1,0 +1,151 @@
+package stock
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+)
+
+// arguments are the KEYS and ARGV of a batch that depend on its asks.
+type arguments struct {
+	skus []string // in the order of their stock keys
+	used []usedKey
+	args []any
+}
+
+// usedKey is one limit in one of its periods.
+type usedKey struct {
+	limit   sale.Limit
+	period  string
+	expires time.Time // zero is never
+}
+
+// UsedGrace is how long the count of a window is kept after its end: longer than
+// any clock of a grab process may be slow.
+const UsedGrace = 48 * time.Hour
+
+// usedUntil is when the count of the window that holds at may go; zero is never.
+func usedUntil(w sale.LimitWindow, at time.Time, zone *time.Location) time.Time {
+	end := w.End(at, zone)
+	if end.IsZero() {
+		return end
+	}
+	return end.Add(UsedGrace)
+}
+
+// unixMilli writes a time for a script; the zero time is 0.
+func unixMilli(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMilli()
+}
+
+// everybody is the subject of a limit of scope sale, as it stands in Redis.
+const everybody = "*"
+
+func storedSubject(limit, subject string) string {
+	if ofEverybody(limit) {
+		return everybody
+	}
+	return subject
+}
+
+// ofEverybody reports whether a limit of this name is of scope sale.
+func ofEverybody(limit string) bool { return strings.HasPrefix(limit, string(sale.ScopeSale)+"_") }
+
+// arguments puts the columns of grab.lua together.
+func (b *Batch) arguments() arguments {
+	var in arguments
+	lines := b.lineTexts(&in)
+	counts := b.countTexts(&in)
+	in.args = make([]any, 0, 6+3*len(in.used)+5*len(b.Asks))
+	in.args = append(in.args, b.PerUser, b.Process, b.Number, b.Acked, b.PerSecond, len(in.skus))
+	for _, u := range in.used {
+		in.args = append(in.args, string(u.limit.Scope), u.limit.Max, unixMilli(u.expires))
+	}
+	// Pointers, because a string in an any is an allocation.
+	for i := range b.Asks {
+		in.args = append(in.args, &b.Asks[i].Grant.User)
+	}
+	for i := range b.Asks {
+		in.args = append(in.args, &b.Asks[i].Grant.OrderID)
+	}
+	for i := range lines {
+		in.args = append(in.args, &lines[i])
+	}
+	for i := range b.Asks {
+		in.args = append(in.args, b.Asks[i].Record)
+	}
+	for i := range counts {
+		in.args = append(in.args, &counts[i])
+	}
+	return in
+}
+
+// lineTexts writes the lines of each ask and lists the SKUs they name.
+func (b *Batch) lineTexts(in *arguments) []string {
+	index := make(map[string]int, 4)
+	texts := make([]string, len(b.Asks))
+	var text []byte
+	for i := range b.Asks {
+		text = text[:0]
+		for _, l := range b.Asks[i].Grant.Lines {
+			at, ok := index[l.SKU]
+			if !ok {
+				in.skus = append(in.skus, l.SKU)
+				at = len(in.skus)
+				index[l.SKU] = at
+			}
+			text = strconv.AppendInt(text, int64(at), 10)
+			text = append(text, ':')
+			text = strconv.AppendInt(text, l.Quantity, 10)
+			text = append(text, ',')
+		}
+		if i > 0 && texts[i-1] == string(text) { // most grabs of a sale look alike
+			texts[i] = texts[i-1]
+		} else {
+			texts[i] = string(text)
+		}
+	}
+	return texts
+}
+
+// countTexts writes which counters each ask adds to, and lists their keys; nil
+// without limits.
+func (b *Batch) countTexts(in *arguments) []string {
+	if len(b.Limits) == 0 {
+		return nil
+	}
+	zone := b.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	index := make(map[string]int, len(b.Limits))
+	texts := make([]string, len(b.Asks))
+	for i := range b.Asks {
+		g := b.Asks[i].Grant
+		var text []byte
+		ip := ""
+		if g.Kind != sale.GrantAdjust {
+			for _, l := range b.Limits {
+				period := l.Window.Period(g.At, zone)
+				at, ok := index[l.Name()+":"+period]
+				if !ok {
+					in.used = append(in.used, usedKey{l, period, usedUntil(l.Window, g.At, zone)})
+					at = len(in.used)
+					index[l.Name()+":"+period] = at
+				}
+				text = strconv.AppendInt(text, int64(at), 10)
+				text = append(text, ',')
+				if l.Scope == sale.ScopeIP {
+					ip = l.Subject(g)
+				}
+			}
+		}
+		texts[i] = string(text) + " " + ip
+	}
+	return texts
+}
