@@ -1,6 +1,24 @@
 package ledger
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/doorbuster/doorbuster/pkg/sale"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
 // DeliveryStatus is what became of a delivery.
+//
+//	waiting --2xx--> delivered
+//	   |  \--given up--> failed (order rolled back) or parked
+//	   \--order ended--> dropped
+//	delivered, failed, parked --resent--> waiting
 type DeliveryStatus string
 
 // The states of a delivery.
@@ -11,3 +29,138 @@ const (
 	DeliveryParked    DeliveryStatus = "parked"    // given up; an operator decides
 	DeliveryDropped   DeliveryStatus = "dropped"   // its order ended before it was delivered
 )
+
+// DeliveryStatuses lists every state.
+var DeliveryStatuses = []DeliveryStatus{
+	DeliveryWaiting, DeliveryDelivered, DeliveryFailed, DeliveryParked, DeliveryDropped,
+}
+
+// Delivery is the call of the shop's system about one order.
+type Delivery struct {
+	OrderID   string
+	SaleID    string
+	URL       string // may hold credentials in its query: never to be logged
+	Host      string // of the URL
+	Body      []byte // the JSON of a sale.Event
+	Status    DeliveryStatus
+	Attempts  int    // begun since it was queued or sent again
+	LastError string // of the last failed attempt
+	CreatedAt time.Time
+	NextAt    time.Time // of a waiting one
+	GiveUpAt  time.Time
+	UpdatedAt time.Time
+}
+
+// ErrNoFulfilment says that a sale's rules name no receiver.
+var ErrNoFulfilment = errors.New("the sale has no fulfilment")
+
+// maxHost and maxDeliveryError bound text in characters; see schema.sql.
+const (
+	maxHost          = 255
+	maxDeliveryError = 500
+)
+
+// queue makes a delivery due at once, to the receiver that the rules name.
+func (r *deliveryRow) queue(rules *sale.Fulfilment, at time.Time) {
+	r.URL, r.Host, r.Status = rules.URL, hostOf(rules.URL), DeliveryWaiting
+	r.Attempts, r.NextAt, r.UpdatedAt = 0, at, at
+	r.GiveUpAt = at.Add(time.Duration(rules.GiveUpAfter))
+}
+
+// hostOf is the host and port of a URL; a receiver of its own where it has none.
+func hostOf(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return fit(strings.ToLower(parsed.Host), maxHost)
+}
+
+func (r *deliveryRow) delivery() Delivery {
+	return Delivery{
+		OrderID: r.OrderID, SaleID: r.SaleID, URL: r.URL, Host: r.Host, Body: []byte(r.Body), Status: r.Status,
+		Attempts: r.Attempts, LastError: r.LastError, CreatedAt: r.CreatedAt, NextAt: r.NextAt, GiveUpAt: r.GiveUpAt,
+		UpdatedAt: r.UpdatedAt,
+	}
+}
+
+func deliveries(rows []deliveryRow) []Delivery {
+	all := make([]Delivery, len(rows))
+	for i := range rows {
+		all[i] = rows[i].delivery()
+	}
+	return all
+}
+
+// dropDeliveries ends the deliveries of orders that have ended.
+func dropDeliveries(tx *gorm.DB, orderIDs []string) error {
+	err := tx.Model(&deliveryRow{}).
+		Where("order_id IN ? AND status IN ?", orderIDs, []DeliveryStatus{DeliveryWaiting, DeliveryParked}).
+		UpdateColumns(map[string]any{"status": DeliveryDropped, "updated_at": now()}).Error
+	if err != nil {
+		return fmt.Errorf("drop deliveries: %w", err)
+	}
+	return nil
+}
+
+// GetDelivery returns the delivery of an order, or ErrNotFound.
+func (l *Ledger) GetDelivery(ctx context.Context, orderID string) (Delivery, error) {
+	row, err := take[deliveryRow](l.read.WithContext(ctx).Where("order_id = ?", orderID))
+	if err != nil {
+		return Delivery{}, fmt.Errorf("delivery of order %s: %w", orderID, err)
+	}
+	return row.delivery(), nil
+}
+
+// ListDeliveries returns deliveries of a sale with an order id above after, at most
+// limit (1 to PageMax); in one state unless status is empty. The last one's OrderID
+// is the next after.
+func (l *Ledger) ListDeliveries(ctx context.Context, saleID string, status DeliveryStatus, after string, limit int) ([]Delivery, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
+	query := l.read.WithContext(ctx).Where("sale_id = ? AND order_id > ?", saleID, after)
+	if status != "" {
+		query = query.Where("status = ?", status)
+	}
+	var rows []deliveryRow
+	if err := query.Order("order_id").Limit(limit).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("list deliveries of sale %s: %w", saleID, err)
+	}
+	return deliveries(rows), nil
+}
+
+// Resend makes the delivery of an order due at once, to the receiver that the sale's
+// rules name now, with all its time before it. It answers ErrNotFound, *OrderStatusError
+// when the order has ended, and ErrNoFulfilment.
+func (l *Ledger) Resend(ctx context.Context, orderID string) (Delivery, error) {
+	var sent Delivery
+	err := l.change(ctx, "resend the delivery of order "+orderID, func(tx *gorm.DB) error {
+		order, err := take[orderRow](tx.Where("id = ?", orderID).Clauses(clause.Locking{Strength: "UPDATE"}))
+		if err != nil {
+			return err
+		}
+		row, err := take[deliveryRow](tx.Where("order_id = ?", orderID).Clauses(clause.Locking{Strength: "UPDATE"}))
+		if err != nil {
+			return err
+		}
+		if !order.Status.Live() {
+			return &OrderStatusError{OrderID: orderID, Status: order.Status}
+		}
+		sales, err := saleHeaders(tx, []string{order.SaleID})
+		if err != nil {
+			return err
+		}
+		s := sales[order.SaleID]
+		if s == nil || s.Fulfilment == nil {
+			return ErrNoFulfilment
+		}
+		row.queue(s.Fulfilment, now())
+		sent = row.delivery()
+		return tx.Select("url", "host", "status", "attempts", "next_at", "give_up_at", "updated_at").UpdateColumns(&row).Error
+	})
+	if err != nil {
+		return Delivery{}, err
+	}
+	return sent, nil
+}

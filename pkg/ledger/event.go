@@ -1,13 +1,29 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
+
+// Event is what happened to an order, on its way to the event stream.
+type Event struct {
+	Seq     int64 // grows with every event of one order
+	ID      string
+	SaleID  string
+	OrderID string
+	Kind    sale.EventKind
+	Body    []byte // the JSON of a sale.Event
+	At      time.Time
+}
 
 // tell appends the event that something happened to the order, which is as it is
 // after it. The event is written in the transaction of what it tells of. ref tells
@@ -42,4 +58,115 @@ func (l *Ledger) writeEvents(tx *gorm.DB, p *posting) error {
 		return fmt.Errorf("insert events: %w", err)
 	}
 	return nil
+}
+
+// Events returns the oldest events that are not settled, at most limit (1 to
+// PageMax). Those of one order come in the order in which they happened; an event of
+// another order may still appear before one that was returned.
+func (l *Ledger) Events(ctx context.Context, limit int) ([]Event, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
+	var rows []eventRow
+	if err := l.read.WithContext(ctx).Order("seq").Limit(limit).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	events := make([]Event, len(rows))
+	for i, r := range rows {
+		events[i] = Event{Seq: r.Seq, SaleID: r.SaleID, OrderID: r.OrderID, Kind: r.Kind, Body: []byte(r.Body), At: r.At}
+		var named struct {
+			ID string `json:"id"`
+		}
+		if err := json.Unmarshal(events[i].Body, &named); err != nil {
+			return nil, fmt.Errorf("read event %d of order %s: %w", r.Seq, r.OrderID, err)
+		}
+		events[i].ID = named.ID
+	}
+	return events, nil
+}
+
+// SettleEvents takes events that are on the stream out of the ledger, and in the same
+// transaction queues the deliveries that they make due and drops those of orders
+// that have ended. It returns how many deliveries are due. Repeating it changes nothing.
+func (l *Ledger) SettleEvents(ctx context.Context, events []Event) (int, error) {
+	var due []deliveryRow
+	err := l.change(ctx, "settle events", func(tx *gorm.DB) error {
+		var err error
+		if due, err = dueDeliveries(tx, events); err != nil {
+			return err
+		}
+		for chunk := range slices.Chunk(due, l.cfg.InsertRows) {
+			if err := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&chunk).Error; err != nil {
+				return fmt.Errorf("insert deliveries: %w", err)
+			}
+		}
+		for chunk := range slices.Chunk(endedOrders(events), l.cfg.InsertRows) {
+			if err := dropDeliveries(tx, chunk); err != nil {
+				return err
+			}
+		}
+		for chunk := range slices.Chunk(events, l.cfg.InsertRows) {
+			seqs := make([]int64, len(chunk))
+			for i, e := range chunk {
+				seqs[i] = e.Seq
+			}
+			if err := tx.Where("seq IN ?", seqs).Delete(&eventRow{}).Error; err != nil {
+				return fmt.Errorf("delete events: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(due), nil
+}
+
+// triggers says which event may make a delivery due.
+var triggers = map[sale.EventKind]sale.FulfilmentTrigger{
+	sale.EventCreated: sale.FulfilCreated,
+	sale.EventPaid:    sale.FulfilPaid,
+}
+
+// dueDeliveries lists the deliveries that the sales' rules ask for, by order id.
+func dueDeliveries(tx *gorm.DB, events []Event) ([]deliveryRow, error) {
+	ids := make(map[string]bool)
+	for _, e := range events {
+		if triggers[e.Kind] != "" {
+			ids[e.SaleID] = true
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	sales, err := saleHeaders(tx, slices.Sorted(maps.Keys(ids)))
+	if err != nil {
+		return nil, err
+	}
+	at := now()
+	var due []deliveryRow
+	for _, e := range events {
+		s := sales[e.SaleID]
+		if s == nil || s.Fulfilment == nil || s.Fulfilment.Trigger != triggers[e.Kind] {
+			continue
+		}
+		row := deliveryRow{OrderID: e.OrderID, SaleID: e.SaleID, Body: string(e.Body), CreatedAt: at}
+		row.queue(s.Fulfilment, at)
+		due = append(due, row)
+	}
+	slices.SortFunc(due, func(a, b deliveryRow) int { return strings.Compare(a.OrderID, b.OrderID) })
+	return due, nil
+}
+
+// endedOrders lists the orders of which an event says that they ended, by id.
+func endedOrders(events []Event) []string {
+	var ids []string
+	for _, e := range events {
+		switch e.Kind {
+		case sale.EventCancelled, sale.EventExpired, sale.EventRejected:
+			ids = append(ids, e.OrderID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

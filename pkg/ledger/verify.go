@@ -25,7 +25,11 @@ type check struct {
 }
 
 // heldKinds are the kinds of flow that change what orders hold.
-const heldKinds = "('grab', 'cancel', 'expire', 'return')"
+const heldKinds = "('grab', 'cancel', 'expire', 'return', 'reject')"
+
+// neverGranted tells the rejected orders that the stock was too small for from
+// those that were granted and rolled back: of these everything came back.
+const neverGranted = "(l.status = 'rejected' AND l.returned = 0)"
 
 func (l *Ledger) checks() []check {
 	lines := "(" + l.store.orderLines() + ") l"
@@ -52,20 +56,20 @@ func (l *Ledger) checks() []check {
 			WHERE i.sale_id = @sale AND f.qty_after <> CASE WHEN i.stock = -1 THEN 0 ELSE i.stock END - i.sold`},
 		{"orders_have_flows", `SELECT CONCAT(l.id, ' has ', l.quantity, ' of ', l.sku, ', its flow ', COALESCE(f.qty_step, 0))
 			FROM ` + lines + ` LEFT JOIN flows f ON f.sale_id = @sale AND f.sku = l.sku AND f.kind = 'grab' AND f.ref = l.id
-			WHERE (f.user_id IS NOT NULL AND f.user_id <> l.user_id) OR COALESCE(f.qty_step, 0) <> CASE WHEN l.status = 'rejected' THEN 0 ELSE -l.quantity END`},
+			WHERE (f.user_id IS NOT NULL AND f.user_id <> l.user_id) OR COALESCE(f.qty_step, 0) <> CASE WHEN ` + neverGranted + ` THEN 0 ELSE -l.quantity END`},
 		// Every order has its flow: as many flows as orders means that none has no order.
 		{"flows_have_orders", `SELECT CONCAT(i.sku, ': ', COALESCE(f.n, 0), ' grabs in the flows, ', COALESCE(o.n, 0), ' in the orders')
 			FROM items i
 			LEFT JOIN (SELECT sku, COUNT(*) AS n FROM flows WHERE sale_id = @sale AND kind = 'grab' GROUP BY sku) f ON f.sku = i.sku
-			LEFT JOIN (SELECT sku, COUNT(*) AS n FROM ` + lines + ` WHERE l.status <> 'rejected' GROUP BY sku) o ON o.sku = i.sku
+			LEFT JOIN (SELECT sku, COUNT(*) AS n FROM ` + lines + ` WHERE NOT ` + neverGranted + ` GROUP BY sku) o ON o.sku = i.sku
 			WHERE i.sale_id = @sale AND COALESCE(f.n, 0) <> COALESCE(o.n, 0)`},
 		{"returned_equals_flows", `SELECT CONCAT(l.id, ': ', l.returned, ' of ', l.quantity, ' ', l.sku, ' returned, flows say ', COALESCE(f.units, 0))
 			FROM ` + lines + ` LEFT JOIN (
 				SELECT order_id, sku, SUM(qty_step) AS units FROM flows
-				WHERE sale_id = @sale AND kind IN ('cancel', 'expire', 'return') GROUP BY order_id, sku) f
+				WHERE sale_id = @sale AND kind IN ('cancel', 'expire', 'return', 'reject') GROUP BY order_id, sku) f
 				ON f.order_id = l.id AND f.sku = l.sku
 			WHERE l.returned <> COALESCE(f.units, 0) OR l.returned > l.quantity
-				OR (l.status IN ('cancelled', 'expired') AND l.returned <> l.quantity)`},
+				OR (l.status IN ('cancelled', 'expired') AND l.returned <> l.quantity) OR (l.status = 'rejected' AND l.returned NOT IN (0, l.quantity))`},
 		{"flows_have_givebacks", `SELECT CONCAT(f.kind, ':', f.ref, ' gives ', f.units, ' back, its giveback ', COALESCE(g.units, 0))
 			FROM (SELECT kind, ref, SUM(qty_step) AS units FROM flows
 				WHERE sale_id = @sale AND kind <> 'grab' AND qty_step > 0 GROUP BY kind, ref) f

@@ -11,8 +11,14 @@ const (
 	FlowCancel FlowKind = "cancel"
 	FlowExpire FlowKind = "expire"
 	FlowReturn FlowKind = "return"
+	FlowReject FlowKind = "reject" // a fulfilment that was given up
 	FlowAdjust FlowKind = "adjust"
+	// FlowStock is an operator's change from limited to unlimited stock, or back.
+	FlowStock FlowKind = "stock"
 )
+
+// FlowKinds lists every kind.
+var FlowKinds = []FlowKind{FlowGrab, FlowCancel, FlowExpire, FlowReturn, FlowReject, FlowAdjust, FlowStock}
 
 // Flow is one line of the append-only log of stock and counters. Per SKU and per
 // counter the lines chain: each Before equals the After of the line before it.
@@ -24,7 +30,7 @@ type Flow struct {
 	Counter string   `json:"counter,omitempty"`
 	Kind    FlowKind `json:"kind"`
 	// Ref names the cause, unique per (SKU, Kind): the order id for a grab,
-	// cancel or expire; the return id; the adjustment's id.
+	// cancel, expire or reject; the return id; the adjustment's id.
 	Ref     string `json:"ref"`
 	OrderID string `json:"order_id,omitempty"`
 	User    string `json:"user,omitempty"`
