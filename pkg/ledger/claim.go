@@ -2,27 +2,50 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
 
-// DueHosts returns the receivers that deliveries are due for, the one that waits
-// longest first, at most limit (1 to PageMax). How many wait for one makes no difference
-// to the time it takes.
-func (l *Ledger) DueHosts(ctx context.Context, limit int) ([]string, error) {
+// DueHosts looks at the receivers that deliveries wait for, from the first one
+// above after on and in order of their names, at most limit (1 to PageMax). It returns
+// those that have one due, the one that waits longest first. next is the after of the next page,
+// empty after the last. How many deliveries wait for a receiver makes no difference to the time it takes.
+func (l *Ledger) DueHosts(ctx context.Context, after string, limit int) (hosts []string, next string, err error) {
 	if err := checkLimit(limit); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var hosts []string
-	err := l.read.WithContext(ctx).Model(&deliveryRow{}).Where("status = ?", DeliveryWaiting).
-		Group("host").Having("MIN(next_at) <= ?", now()).Order("MIN(next_at)").Limit(limit).Pluck("host", &hosts).Error
-	if err != nil {
-		return nil, fmt.Errorf("list receivers with due deliveries: %w", err)
+	var due []deliveryRow
+	at := now()
+	for range limit {
+		// One step down the index per receiver; a GROUP BY would read all that wait.
+		first, err := take[deliveryRow](l.read.WithContext(ctx).Select("host", "next_at").
+			Where("status = ? AND host > ?", DeliveryWaiting, after).Order("host, next_at"))
+		if errors.Is(err, ErrNotFound) {
+			return longestFirst(due), "", nil
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("list receivers with due deliveries: %w", err)
+		}
+		after = first.Host
+		if !first.NextAt.After(at) {
+			due = append(due, first)
+		}
 	}
-	return hosts, nil
+	return longestFirst(due), after, nil
+}
+
+func longestFirst(due []deliveryRow) []string {
+	slices.SortStableFunc(due, func(a, b deliveryRow) int { return a.NextAt.Compare(b.NextAt) })
+	hosts := make([]string, len(due))
+	for i := range due {
+		hosts[i] = due[i].Host
+	}
+	return hosts
 }
 
 // Claims is what ClaimDeliveries took.
