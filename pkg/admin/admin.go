@@ -41,7 +41,7 @@ type Ledger interface {
 // SaleLedger holds the sales.
 type SaleLedger interface {
 	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
-	EditSale(ctx context.Context, id string, edit func(*sale.Sale) error) (sale.Sale, error)
+	EditSale(ctx context.Context, id string, by ledger.Cause, edit func(*sale.Sale) error) (sale.Sale, error)
 	EditDraft(ctx context.Context, id string, edit func(*sale.Sale) error) (sale.Sale, error)
 	GetSale(ctx context.Context, id string) (sale.Sale, error)
 	ListSales(ctx context.Context, after string, limit int) ([]sale.Sale, error)
@@ -56,7 +56,7 @@ type StockLedger interface {
 
 // Books holds what was sold, and what could not be written.
 type Books interface {
-	ListFlows(ctx context.Context, saleID, sku string, after int64, limit int) ([]sale.Flow, error)
+	ListFlows(ctx context.Context, q ledger.FlowQuery) ([]sale.Flow, error)
 	GetOrder(ctx context.Context, orderID string) (sale.Order, error)
 	ListOrders(ctx context.Context, q ledger.OrderQuery) ([]sale.Order, error)
 	Cancel(ctx context.Context, orderID, actor, reason string) (sale.Order, sale.Giveback, error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/web"
 )
@@ -19,6 +20,7 @@ type saleChange struct {
 	PerUserLimit  *int64      `json:"per_user_limit"`
 	Timezone      *string     `json:"timezone"`
 	Items         []itemDraft `json:"items"`
+	Reason        string      `json:"reason"` // kept in the sale's history
 }
 
 // ofDraft reports whether only a draft can be changed so: grants rely on the
@@ -85,11 +87,12 @@ func (a *API) changeSale(r *http.Request) (answer, error) {
 	}
 	// The client leaving must not keep the catalogue behind the ledger.
 	ctx := context.WithoutCancel(r.Context())
-	edit := a.Ledger.EditSale
+	var s sale.Sale
 	if before.Status == sale.StatusDraft {
-		edit = a.Ledger.EditDraft
+		s, err = a.Ledger.EditDraft(ctx, before.ID, change.apply)
+	} else {
+		s, err = a.Ledger.EditSale(ctx, before.ID, ledger.Cause{Actor: actor, Reason: change.Reason}, change.apply)
 	}
-	s, err := edit(ctx, before.ID, change.apply)
 	if err != nil {
 		return answer{}, noSale(err)
 	}

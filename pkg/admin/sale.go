@@ -126,12 +126,13 @@ func (a *API) moved(r *http.Request, m move) (sale.Sale, error) {
 	if err != nil {
 		return sale.Sale{}, err
 	}
-	if err := noBody(r); err != nil {
+	why, err := readBecause(r)
+	if err != nil {
 		return sale.Sale{}, err
 	}
 	// The client leaving must not keep the catalogue behind the ledger.
 	ctx := context.WithoutCancel(r.Context())
-	s, err := a.Ledger.EditSale(ctx, id, m.apply)
+	s, err := a.Ledger.EditSale(ctx, id, ledger.Cause{Actor: actor, Reason: why.Reason}, m.apply)
 	if err != nil {
 		return sale.Sale{}, noSale(err)
 	}

@@ -86,22 +86,11 @@ func (l *Ledger) lockForComebacks(tx *gorm.DB, rows []orderRow) (*comebacks, err
 
 // salesOf reads the sales of some orders, without their items.
 func salesOf(tx *gorm.DB, rows []orderRow) (map[string]*sale.Sale, error) {
-	sales := make(map[string]*sale.Sale)
+	ids := make(map[string]bool)
 	for i := range rows {
-		sales[rows[i].SaleID] = nil
+		ids[rows[i].SaleID] = true
 	}
-	var found []saleRow
-	if err := tx.Where("id IN ?", slices.Sorted(maps.Keys(sales))).Find(&found).Error; err != nil {
-		return nil, fmt.Errorf("look sales up: %w", err)
-	}
-	for i := range found {
-		s, err := found[i].sale(nil)
-		if err != nil {
-			return nil, err
-		}
-		sales[s.ID] = &s
-	}
-	return sales, nil
+	return saleHeaders(tx, slices.Sorted(maps.Keys(ids)))
 }
 
 // lockOrder locks an order and, before it, its items.
@@ -194,12 +183,16 @@ func (b *comebacks) comeBack(row *orderRow, order *sale.Order, c comeback) error
 	}
 	row.Status, row.Reason, row.Items, row.UpdatedAt = order.Status, order.Reason, items, order.UpdatedAt
 	b.moved = append(b.moved, *row)
-	b.givebacks = append(b.givebacks, b.giveback(order, lines, c))
+	f := flowRow{
+		Kind: c.kind, Ref: c.ref, OrderID: order.ID, UserID: order.User,
+		Reason: fit(c.reason, sale.MaxReasonLen), Actor: fit(c.actor, maxActor),
+	}
+	g := sale.Giveback{
+		ID: sale.GivebackID(c.kind, c.ref), SaleID: order.SaleID, OrderID: order.ID, User: order.User, Lines: lines,
+	}
+	b.uncount(b.sales[order.SaleID], order, &g, f)
+	b.givebacks = append(b.givebacks, g)
 	for _, line := range lines {
-		f := flowRow{
-			Kind: c.kind, Ref: c.ref, OrderID: order.ID, UserID: order.User,
-			Reason: fit(c.reason, sale.MaxReasonLen), Actor: fit(c.actor, maxActor),
-		}
 		b.move(b.items[itemKey{order.SaleID, line.SKU}], f, func(item *itemRow) { item.Sold -= line.Quantity })
 	}
 	return nil
@@ -219,18 +212,6 @@ func (b *comebacks) without(order *sale.Order, lines []sale.Line) ([]sale.OrderL
 		}
 	}
 	return after, nil
-}
-
-// giveback is what Redis gets back. Where the sale says so, the units stay counted
-// against their user.
-func (b *comebacks) giveback(order *sale.Order, lines []sale.Line, c comeback) sale.Giveback {
-	g := sale.Giveback{
-		ID: sale.GivebackID(c.kind, c.ref), SaleID: order.SaleID, OrderID: order.ID, User: order.User, Lines: lines,
-	}
-	if s := b.sales[order.SaleID]; s != nil && s.NoRegrab {
-		g.User = ""
-	}
-	return g
 }
 
 // writeComebacks writes everything.

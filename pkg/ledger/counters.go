@@ -64,8 +64,11 @@ func (p *posting) count(s *sale.Sale, g *sale.Grant, f flowRow) {
 // uncount takes the units of a giveback off the counters that its order stands in,
 // and notes in the giveback what Redis has to take off. Where the sale's buyers may
 // not grab again the units stay counted against the user: in the limits of each
-// user, and in the units that a user holds. f is the flow, without its numbers.
+// user, and in the units that a user holds. s may be nil, f is as for count.
 func (p *posting) uncount(s *sale.Sale, o *sale.Order, g *sale.Giveback, f flowRow) {
+	if s == nil {
+		return
+	}
 	var units int64
 	for _, line := range g.Lines {
 		units += line.Quantity
@@ -239,15 +242,16 @@ func saleHeaders(tx *gorm.DB, ids []string) (map[string]*sale.Sale, error) {
 	return headers, nil
 }
 
-// saleHeader is saleHeaders for one sale that must be there.
-func saleHeader(tx *gorm.DB, id string) (*sale.Sale, error) {
-	headers, err := saleHeaders(tx, []string{id})
-	if err != nil {
-		return nil, err
-	}
-	s, ok := headers[id]
-	if !ok {
-		return nil, fmt.Errorf("sale %s: %w", id, ErrNotFound)
-	}
-	return s, nil
+// visitCounters visits the counters of a sale in the order of their keys.
+func visitCounters(tx *gorm.DB, saleID string, visit func(limit, period, subject string, used int64) error) error {
+	query := tx.Model(&counterRow{}).Select("limit_name", "period", "subject", "used").Where("sale_id = ?", saleID).
+		Order("limit_name, period, subject")
+	return eachRow(query, func(scan scanner) error {
+		var limit, period, subject string
+		var used int64
+		if err := scan(&limit, &period, &subject, &used); err != nil {
+			return err
+		}
+		return visit(limit, period, subject, used)
+	})
 }

@@ -259,6 +259,16 @@ func (l *Ledger) giveUnrecordedBack(tx *gorm.DB, e entry, letter string) (*sale.
 			g.Lines = append(g.Lines, line)
 		}
 	}
+	// Redis alone has counted it; all of that comes off, since nobody ever had an order.
+	if e.invalid == nil {
+		limited, err := l.limited(tx, []entry{e})
+		if err != nil {
+			return nil, err
+		}
+		if s := limited[e.saleID]; s != nil {
+			g.Counts = giveCounts(s, e.grant, e.grant.Units(), false)
+		}
+	}
 	if err := l.writeGivebacks(tx, []sale.Giveback{g}); err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func TestACancelledDeadLetterGivesItsStockBack(t *testing.T) {
 		o, err := d.GetOrder(t.Context(), g.OrderID)
 		must(t, err)
 		equal(t, "its owner sees it", o.Status, sale.OrderCancelled)
-		flows, err := d.ListFlows(t.Context(), "s", "A", 0, 10)
+		flows, err := d.ListFlows(t.Context(), ledger.FlowQuery{SaleID: "s", SKU: "A", Limit: 10})
 		must(t, err)
 		equal(t, "flows: taken and given back", len(flows), 2)
 		_, err = d.ReplayDead(t.Context(), "s", g.OrderID)

@@ -22,8 +22,7 @@ func (l *Ledger) EditDraft(ctx context.Context, id string, edit func(*sale.Sale)
 		if before.Status != sale.StatusDraft {
 			return &SaleStatusError{SaleID: id, Status: before.Status}
 		}
-		edited = before
-		edited.Items = slices.Clone(before.Items)
+		edited = copyOf(before)
 		if err := edit(&edited); err != nil {
 			return err
 		}

@@ -10,6 +10,10 @@
 // Rows are locked in one order, everywhere:
 //
 //	sales < items (by sale, SKU) < dead_letters < orders (by id) < counters (by key) < flows < givebacks < progress
+//	< deliveries
+//
+// Events are inserted by whom they tell of and deleted by who has published them;
+// nobody waits for their rows.
 //
 // The lock on its items makes a transaction the only writer of these SKUs: what
 // it reads of their orders and flows stays true until it commits, and their
@@ -127,10 +131,12 @@ type database interface {
 	// statements are those of schema.sql, as this database understands them.
 	statements(schema string) []string
 	// orderLines selects the lines of the orders of the sale @sale: id, user_id,
-	// status, sku, quantity, returned.
+	// status, reason, sku, quantity, returned.
 	orderLines() string
 	// locked is the FROM item for reading rows of a table that are to be locked.
 	locked(table string) string
+	// by is the FROM item for reading a table by one of its indexes.
+	by(table, index string) string
 	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.
 	transient(err error) bool
 	duplicate(err error) bool

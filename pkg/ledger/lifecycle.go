@@ -58,6 +58,16 @@ func insertItems(tx *gorm.DB, s *sale.Sale, chunk int) error {
 	return insert(tx, items, chunk)
 }
 
+// copyOf shares nothing that can be changed with s.
+func copyOf(s sale.Sale) sale.Sale {
+	s.Items, s.Limits = slices.Clone(s.Items), slices.Clone(s.Limits)
+	if s.Fulfilment != nil {
+		f := *s.Fulfilment
+		s.Fulfilment = &f
+	}
+	return s
+}
+
 func sameSale(a, b sale.Sale) bool {
 	for _, s := range []*sale.Sale{&a, &b} {
 		s.StartsAt, s.EndsAt = stored(s.StartsAt), stored(s.EndsAt)
@@ -116,7 +126,7 @@ func loadSale(tx *gorm.DB, id string, lock bool) (sale.Sale, error) {
 // state already, it changes nothing. It answers ErrNotFound, and *SaleStatusError when
 // the sale is in any other state.
 func (l *Ledger) UpdateStatus(ctx context.Context, id string, from []sale.Status, to sale.Status) (sale.Sale, error) {
-	return l.EditSale(ctx, id, func(s *sale.Sale) error {
+	return l.EditSale(ctx, id, Cause{}, func(s *sale.Sale) error {
 		if s.Status != to && !slices.Contains(from, s.Status) {
 			return &SaleStatusError{SaleID: id, Status: s.Status}
 		}
@@ -126,17 +136,17 @@ func (l *Ledger) UpdateStatus(ctx context.Context, id string, from []sale.Status
 }
 
 // EditSale changes everything of a sale but its id and its items, under its
-// lock. Its revision grows by one, unless edit changes nothing. It answers
-// ErrNotFound, and what edit answers. edit may be called more than once.
-func (l *Ledger) EditSale(ctx context.Context, id string, edit func(*sale.Sale) error) (sale.Sale, error) {
+// lock, and notes what changed in its history. Its revision grows by one, unless edit
+// changes nothing. It answers ErrNotFound, and what edit answers. edit may be called
+// more than once.
+func (l *Ledger) EditSale(ctx context.Context, id string, by Cause, edit func(*sale.Sale) error) (sale.Sale, error) {
 	var edited sale.Sale
 	err := l.change(ctx, "edit sale "+id, func(tx *gorm.DB) error {
 		before, err := loadSale(tx, id, true)
 		if err != nil {
 			return err
 		}
-		edited = before
-		edited.Items = slices.Clone(before.Items)
+		edited = copyOf(before)
 		if err := edit(&edited); err != nil {
 			return err
 		}
@@ -145,7 +155,10 @@ func (l *Ledger) EditSale(ctx context.Context, id string, edit func(*sale.Sale) 
 			return nil
 		}
 		edited.Revision++
-		return updateSale(tx, &edited)
+		if err := updateSale(tx, &edited); err != nil {
+			return err
+		}
+		return l.writeChanges(tx, &before, &edited, by)
 	})
 	if err != nil {
 		return sale.Sale{}, err

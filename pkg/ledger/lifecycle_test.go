@@ -97,7 +97,7 @@ func TestEveryEditCounts(t *testing.T) {
 		var done sync.WaitGroup
 		for range 6 {
 			done.Go(func() {
-				_, err := d.EditSale(t.Context(), "s", func(s *sale.Sale) error {
+				_, err := d.EditSale(t.Context(), "s", ledger.Cause{}, func(s *sale.Sale) error {
 					s.PerUserLimit++
 					s.Items[0].Stock = 999 // Not the way to change a stock.
 					return nil

@@ -217,7 +217,7 @@ func (deliveryRow) TableName() string { return "deliveries" }
 type changeRow struct {
 	Seq      int64     `gorm:"column:seq;type:bigint;primaryKey;autoIncrement;index:changes_by_sale,priority:2"`
 	SaleID   string    `gorm:"column:sale_id;type:varchar(64);not null;index:changes_by_sale,priority:1"`
-	Field    string    `gorm:"column:field;type:varchar(64);not null"`
+	Field    string    `gorm:"column:field;type:varchar(80);not null"`
 	OldValue string    `gorm:"column:old_value;type:varchar(2000);not null"`
 	NewValue string    `gorm:"column:new_value;type:varchar(2000);not null"`
 	Reason   string    `gorm:"column:reason;type:varchar(500);not null"`

@@ -178,7 +178,7 @@ func (m *mysqlDatabase) createDatabase(ctx context.Context) error {
 func (m *mysqlDatabase) statements(schema string) []string { return splitStatements(schema) }
 
 func (m *mysqlDatabase) orderLines() string {
-	return `SELECT o.id, o.user_id, o.status, j.sku, j.quantity, j.returned FROM orders o CROSS JOIN JSON_TABLE(o.items, '$[*]' COLUMNS (
+	return `SELECT o.id, o.user_id, o.status, o.reason, j.sku, j.quantity, j.returned FROM orders o CROSS JOIN JSON_TABLE(o.items, '$[*]' COLUMNS (
 		sku VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.sku',
 		quantity BIGINT PATH '$.quantity',
 		returned BIGINT PATH '$.returned')) j WHERE o.sale_id = @sale`
@@ -186,7 +186,9 @@ func (m *mysqlDatabase) orderLines() string {
 
 // locked names the index: with few rows the server would rather read the whole
 // table, and wait for rows that are none of ours.
-func (m *mysqlDatabase) locked(table string) string { return table + " FORCE INDEX (PRIMARY)" }
+func (m *mysqlDatabase) locked(table string) string { return m.by(table, "PRIMARY") }
+
+func (m *mysqlDatabase) by(table, index string) string { return table + " FORCE INDEX (" + index + ")" }
 
 func (m *mysqlDatabase) transient(err error) bool {
 	var refused *mysql.MySQLError

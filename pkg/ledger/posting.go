@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -28,6 +29,7 @@ type posting struct {
 	limited map[string]*sale.Sale // the sales whose limits count grabs, by id
 	orders  []orderRow
 	counts  []countStep
+	changes []changeRow
 	flows   []flowRow
 	events  []eventRow
 	result  Result
@@ -50,12 +52,18 @@ func (p *posting) changedItems() []itemRow {
 	return rows
 }
 
-// move changes an item and appends the flow that tells of it.
+// move changes an item and appends the flow that tells of it; a change of its whole
+// stock stands in the sale's history, too.
 func (p *posting) move(item *itemRow, f flowRow, change func(*itemRow)) {
 	f.SaleID, f.SKU, f.At = item.SaleID, item.SKU, p.at
+	stock := item.Stock
 	f.QtyBefore = item.remaining()
 	change(item)
 	f.QtyAfter = item.remaining()
+	if item.Stock != stock {
+		p.changes = append(p.changes, newChange(item.SaleID, fieldStock(item), strconv.FormatInt(stock, 10),
+			strconv.FormatInt(item.Stock, 10), Cause{f.Actor, f.Reason}, p.at))
+	}
 	f.QtyStep = f.QtyAfter - f.QtyBefore
 	p.flows = append(p.flows, f)
 	p.changed[itemKey{item.SaleID, item.SKU}] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"gorm.io/gorm"
@@ -98,26 +99,77 @@ func ofSale(query *gorm.DB, saleID string) *gorm.DB {
 	return query.Where("sale_id = ? AND id > ? AND id < ?", saleID, saleID+".", saleID+"/")
 }
 
-// ListFlows returns flows of a sale with a Seq above after, oldest first, at most
-// limit (1 to PageMax); of one SKU unless sku is empty. Who follows the log while it
-// grows does so per SKU: lines of different SKUs may become visible out of order.
-func (l *Ledger) ListFlows(ctx context.Context, saleID, sku string, after int64, limit int) ([]sale.Flow, error) {
-	if err := checkLimit(limit); err != nil {
+// FlowQuery asks for a page of the log of a sale; what is empty asks for all.
+type FlowQuery struct {
+	SaleID  string
+	SKU     string
+	Counter string // LIMIT_NAME/PERIOD/SUBJECT
+	OrderID string
+	After   int64 // the last Seq of the page before
+	Limit   int   // 1 to PageMax
+}
+
+// ListFlows returns a page of the log, oldest first. Who follows the log while it
+// grows does so per SKU or counter: lines of different ones may become visible out of
+// order.
+func (l *Ledger) ListFlows(ctx context.Context, q FlowQuery) ([]sale.Flow, error) {
+	if err := checkLimit(q.Limit); err != nil {
 		return nil, err
 	}
-	query := l.read.WithContext(ctx).Where("sale_id = ? AND seq > ?", saleID, after)
-	if sku != "" {
-		query = query.Where("sku = ?", sku)
+	db := l.read.WithContext(ctx)
+	query := db.Where("sale_id = ? AND seq > ?", q.SaleID, q.After)
+	if q.SKU != "" || q.Counter != "" {
+		query = query.Where("sku = ? AND counter = ?", q.SKU, q.Counter)
+	}
+	if q.OrderID != "" {
+		var err error
+		if query, err = l.ofOrder(db, query, q.OrderID); err != nil {
+			return nil, fmt.Errorf("list flows of order %s: %w", q.OrderID, err)
+		}
 	}
 	var rows []flowRow
-	if err := query.Order("seq").Limit(limit).Find(&rows).Error; err != nil {
-		return nil, fmt.Errorf("list flows of sale %s: %w", saleID, err)
+	if err := query.Order("seq").Limit(q.Limit).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("list flows of sale %s: %w", q.SaleID, err)
 	}
 	flows := make([]sale.Flow, len(rows))
 	for i := range rows {
 		flows[i] = rows[i].flow()
 	}
 	return flows, nil
+}
+
+// ofOrder narrows a query of flows down to those of an order. No index leads from an
+// order to its flows; its items, its counters and its id do: what names a flow of an
+// order is the order's id or, of a return, begins with the part of it behind the sale's.
+func (l *Ledger) ofOrder(db, query *gorm.DB, orderID string) (*gorm.DB, error) {
+	query = query.Where("order_id = ?", orderID)
+	row, err := take[orderRow](db.Where("id = ?", orderID))
+	if errors.Is(err, ErrNotFound) {
+		return query.Where("1 = 0"), nil // what has no row has no flow
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := row.order()
+	if err != nil {
+		return nil, err
+	}
+	headers, err := saleHeaders(db, []string{o.SaleID})
+	if err != nil {
+		return nil, err
+	}
+	skus, counters := []string{""}, []string{""}
+	for _, line := range o.Lines {
+		skus = append(skus, line.SKU)
+	}
+	if s := headers[o.SaleID]; s != nil {
+		for _, key := range countersOf(s, grantOf(&o)) {
+			counters = append(counters, key.name())
+		}
+	}
+	_, code, _ := strings.Cut(orderID, ".")
+	return query.Table(l.store.by("flows", "flows_once")).
+		Where("sku IN ? AND counter IN ? AND kind IN ? AND (ref = ? OR ref LIKE ?)", skus, counters, sale.FlowKinds, orderID, code+":%"), nil
 }
 
 // ItemTotals are the counts of one item, in units.

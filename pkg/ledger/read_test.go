@@ -60,7 +60,7 @@ func TestFlowsAreListedInPages(t *testing.T) {
 		}
 		after, n := int64(0), 0
 		for {
-			page, err := d.ListFlows(t.Context(), "s", "", after, 3)
+			page, err := d.ListFlows(t.Context(), ledger.FlowQuery{SaleID: "s", After: after, Limit: 3})
 			must(t, err)
 			if len(page) == 0 {
 				break

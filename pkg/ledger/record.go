@@ -130,6 +130,9 @@ func (l *Ledger) writePosting(tx *gorm.DB, p *posting) error {
 	if err := l.writeEvents(tx, p); err != nil {
 		return err
 	}
+	if err := insert(tx, p.changes, l.cfg.InsertRows); err != nil {
+		return fmt.Errorf("insert changes: %w", err)
+	}
 	for rows := range slices.Chunk(p.changedItems(), l.cfg.InsertRows) {
 		// The rows exist: this is an UPDATE of many rows, each with its own values.
 		err := tx.Clauses(clause.OnConflict{

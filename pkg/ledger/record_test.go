@@ -45,7 +45,7 @@ func TestFlowsChainPerSKU(t *testing.T) {
 		record(t, d, batchOf(1, grab("s", "a", "1", "A", 2), grab("s", "b", "1", "C", 3), grab("s", "c", "1", "A", 1)))
 		record(t, d, batchOf(4, reduction("s", "r", "A", 4), grab("s", "d", "1", "A", 3)))
 
-		flows, err := d.ListFlows(t.Context(), "s", "A", 0, 10)
+		flows, err := d.ListFlows(t.Context(), ledger.FlowQuery{SaleID: "s", SKU: "A", Limit: 10})
 		must(t, err)
 
 		var chain [][3]int64
@@ -57,7 +57,7 @@ func TestFlowsChainPerSKU(t *testing.T) {
 		}
 		equal(t, "actor", flows[2].Actor, "ops")
 		equal(t, "reason", flows[2].Reason, "broken units")
-		unlimited, err := d.ListFlows(t.Context(), "s", "C", 0, 10)
+		unlimited, err := d.ListFlows(t.Context(), ledger.FlowQuery{SaleID: "s", SKU: "C", Limit: 10})
 		must(t, err)
 		equal(t, "unlimited stock counts from zero downwards", unlimited[0].After, -3)
 		sound(t, d, "s")

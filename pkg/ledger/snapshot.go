@@ -110,6 +110,14 @@ func (s *Snapshot) Givebacks(visit func(id string, units int64) error) error {
 	return visitGivebacks(s.tx, s.sale.ID, visit)
 }
 
+// Counters visits every counter of the sale's limits, named as in sale.Count.
+func (s *Snapshot) Counters(visit func(limit, period, subject string, used int64) error) error {
+	if err := visitCounters(s.tx, s.sale.ID, visit); err != nil {
+		return fmt.Errorf("read counters: %w", err)
+	}
+	return nil
+}
+
 // DeadLetters visits the open dead letters of the sale: they hold stock that
 // only Redis and the stream know of. One that is a whole message has no grant to decode.
 func (s *Snapshot) DeadLetters(visit func(*DeadLetter) error) error {

@@ -79,11 +79,13 @@ func (s *sqliteDatabase) statements(schema string) []string {
 }
 
 func (s *sqliteDatabase) orderLines() string {
-	return `SELECT o.id, o.user_id, o.status, j.value ->> '$.sku' AS sku, j.value ->> '$.quantity' AS quantity,
+	return `SELECT o.id, o.user_id, o.status, o.reason, j.value ->> '$.sku' AS sku, j.value ->> '$.quantity' AS quantity,
 		j.value ->> '$.returned' AS returned FROM orders o CROSS JOIN json_each(o.items) j WHERE o.sale_id = @sale`
 }
 
 func (s *sqliteDatabase) locked(table string) string { return table }
+
+func (s *sqliteDatabase) by(table, _ string) string { return table }
 
 func (s *sqliteDatabase) transient(err error) bool {
 	primary := sqliteCode(err) & sqlitePrimary

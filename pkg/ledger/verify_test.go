@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
 // Each guarantee is broken behind the ledger's back; the check of its name must see it.
@@ -23,6 +24,9 @@ func TestEveryBrokenGuaranteeIsFound(t *testing.T) {
 		"givebacks_have_flows":  "UPDATE givebacks SET id = 'cancel:another'",
 		"per_user_limit":        "UPDATE sales SET per_user_limit = 1",
 		"orders_expire":         "UPDATE orders SET expires_at = NULL WHERE user_id = 'bob'",
+		"counters_equal_flows":  "UPDATE counters SET used = used + 1",
+		"counters_equal_orders": "UPDATE orders SET ip = '198.51.100.7' WHERE user_id = 'bob'",
+		"limits":                `UPDATE sales SET rules = REPLACE(rules, '"max":4', '"max":3')`,
 	}
 	onEach(t, func(t *testing.T, d desk) {
 		createSale(t, d, "empty")
@@ -31,13 +35,16 @@ func TestEveryBrokenGuaranteeIsFound(t *testing.T) {
 		must(t, err)
 		equal(t, "breaks of each check", len(breaks), len(checks))
 		for name, statement := range breaks {
-			for _, table := range []string{"sales", "items", "orders", "flows", "givebacks"} {
+			for _, table := range []string{"sales", "items", "orders", "flows", "givebacks", "counters"} {
 				d.exec(t, "DELETE FROM "+table)
 			}
-			createSale(t, d, "s")
+			s := draft("s")
+			s.Limits = []sale.Limit{limit(sale.ScopeIP, sale.WindowDay, 4), limit(sale.ScopeUser, sale.WindowSale, 4)}
+			_, err := d.CreateSale(t.Context(), s)
+			must(t, err)
 			gone := grab("s", "cid", "1", "A", 1)
 			record(t, d, batchOf(1, grab("s", "ann", "1", "A", 2), grab("s", "bob", "1", "A", 1), gone, reduction("s", "r", "B", 1)))
-			_, _, err := d.Cancel(t.Context(), gone.OrderID, "cid", "")
+			_, _, err = d.Cancel(t.Context(), gone.OrderID, "cid", "")
 			must(t, err)
 			sound(t, d, "s")
 
