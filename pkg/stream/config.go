@@ -37,6 +37,12 @@ type Config struct {
 	// out a Retry count, so it must have room for as many as can fail within the
 	// longest delay; when it is full, nothing is delivered.
 	MaxAckPending int
+	// EventsMaxAge is how long ORDERS keeps an event, 1h to 10 years. Default: what the
+	// stream has, 7 days for a new one, because only the order services know.
+	EventsMaxAge time.Duration
+	// EventsInFlight is how many events PublishEvents has sent and not heard of at a
+	// time, 1 to 10,000. Default 256.
+	EventsInFlight int
 
 	// ConnectTimeout bounds connecting to one server, 10ms to 1m. Default 2s.
 	ConnectTimeout time.Duration
@@ -77,6 +83,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Name, "doorbuster")
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.MaxAckPending, 4096)
+	setDefault(&c.EventsInFlight, 256)
 	setDefault(&c.ConnectTimeout, 2*time.Second)
 	setDefault(&c.PublishTimeout, 2*time.Second)
 	setDefault(&c.RequestTimeout, 5*time.Second)
@@ -106,6 +113,7 @@ func (c Config) validate() error {
 	}{
 		{"Replicas", c.Replicas, 1, 5},
 		{"MaxAckPending", c.MaxAckPending, 1, 1_000_000},
+		{"EventsInFlight", c.EventsInFlight, 1, 10_000},
 		{"FenceAttempts", c.FenceAttempts, 1, 10_000},
 		{"ReadAttempts", c.ReadAttempts, 1, 10_000},
 		{"ReconcilesMax", c.ReconcilesMax, 1, 1000},
@@ -119,6 +127,7 @@ func (c Config) validate() error {
 		value, low, high time.Duration
 	}{
 		{"AckWait", cmp.Or(c.AckWait, defaultAckWait), time.Second, time.Hour},
+		{"EventsMaxAge", cmp.Or(c.EventsMaxAge, defaultEventsMaxAge), time.Hour, 10 * 365 * 24 * time.Hour},
 		{"ConnectTimeout", c.ConnectTimeout, 10 * time.Millisecond, time.Minute},
 		{"PublishTimeout", c.PublishTimeout, 10 * time.Millisecond, time.Minute},
 		{"RequestTimeout", c.RequestTimeout, 10 * time.Millisecond, time.Minute},

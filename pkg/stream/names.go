@@ -11,6 +11,8 @@ const (
 	OrdersConsumer = "orders"
 	// DeadStream holds the dead letters.
 	DeadStream = "DEAD"
+	// EventsStream holds what happened to orders, for the shop.
+	EventsStream = "ORDERS"
 	// SalesBucket holds the sale definitions.
 	SalesBucket = "SALES"
 	// LeasesBucket holds the leases.
@@ -21,9 +23,11 @@ const (
 	grantsPrefix    = "grants."
 	fencePrefix     = "fence."
 	deadPrefix      = "dead."
+	eventsPrefix    = "orders."
 	restockedPrefix = "restocked."
 	reconcilePrefix = "reconcile."
 	anySale         = "*"
+	anyKind         = "*"
 
 	// reconcilersQueue is the queue group that shares the reconcile requests.
 	reconcilersQueue = "reconcilers"

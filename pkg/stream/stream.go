@@ -75,7 +75,7 @@ func New(nc *nats.Conn, cfg Config) (*Stream, error) {
 	if nc.Opts.ReconnectBufSize != noReconnectBuffer {
 		return nil, errors.New("stream: the connection must be made with Config.Options: it must not keep what is published while it is down")
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(cfg.RequestTimeout))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(cfg.RequestTimeout), jetstream.WithPublishAsyncTimeout(cfg.PublishTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}

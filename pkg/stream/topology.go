@@ -27,6 +27,8 @@ const (
 	// duplicateWindow is how long the server remembers a Msg-Id. A batch is
 	// published again within seconds; its fence is what holds later.
 	duplicateWindow = 2 * time.Minute
+	// defaultEventsMaxAge is that of a stream nobody asked for anything else.
+	defaultEventsMaxAge = 7 * 24 * time.Hour
 	// leaseMarkerTTL is how long the mark of an expired lease stays.
 	leaseMarkerTTL = time.Minute
 )
@@ -137,6 +139,16 @@ func (s *Stream) streamConfigs() []jetstream.StreamConfig {
 	dead.Subjects = []string{deadSubject(anySale)}
 	dead.AllowDirect = false
 
+	events := log
+	events.Name = EventsStream
+	events.Description = "Doorbuster: what happened to orders"
+	events.Subjects = []string{eventsPrefix + anyKind}
+	events.AllowDirect = true
+	// The ledger has the truth, so old events make room for new ones: a full stream
+	// must not keep deliveries waiting.
+	events.Discard = jetstream.DiscardOld
+	events.MaxAge = cmp.Or(s.cfg.EventsMaxAge, defaultEventsMaxAge)
+
 	bucket := log
 	bucket.MaxMsgsPerSubject = 1
 	bucket.AllowRollup = true
@@ -163,7 +175,7 @@ func (s *Stream) streamConfigs() []jetstream.StreamConfig {
 	// An operator who reads what was just written must not be told an older one.
 	control.AllowDirect = false
 
-	return []jetstream.StreamConfig{grants, dead, sales, leases, control}
+	return []jetstream.StreamConfig{grants, dead, events, sales, leases, control}
 }
 
 // ensureStream makes or corrects one stream.
@@ -187,6 +199,9 @@ func (s *Stream) ensureStream(ctx context.Context, want jetstream.StreamConfig) 
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
 	have := found.CachedInfo().Config
+	if want.Name == EventsStream && s.cfg.EventsMaxAge == 0 {
+		want.MaxAge = have.MaxAge
+	}
 	corrected := withOurSettings(have, want)
 	if reflect.DeepEqual(have, corrected) {
 		return nil
