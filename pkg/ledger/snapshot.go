@@ -84,19 +84,21 @@ func (s *Snapshot) FloorAt() int64 { return s.floorAt }
 // Orders visits every order of the sale, in any state.
 func (s *Snapshot) Orders(visit func(*sale.Order) error) error {
 	query := ofSale(s.tx.Model(&orderRow{}), s.sale.ID).Select(
-		"id", "user_id", "idempotency_key", "ip", "status", "items", "generation", "created_at", "expires_at", "updated_at")
+		"id", "user_id", "idempotency_key", "ip", "status", "items", "generation", "created_at", "expires_at", "reason",
+		"late_payment_at", "updated_at")
 	var items sql.RawBytes
-	var expires sql.NullTime
+	var expires, late sql.NullTime
 	err := eachRow(query, func(scan scanner) error {
 		o := sale.Order{SaleID: s.sale.ID}
-		err := scan(&o.ID, &o.User, &o.Key, &o.IP, &o.Status, &items, &o.Generation, &o.CreatedAt, &expires, &o.UpdatedAt)
+		err := scan(&o.ID, &o.User, &o.Key, &o.IP, &o.Status, &items, &o.Generation, &o.CreatedAt, &expires, &o.Reason,
+			&late, &o.UpdatedAt)
 		if err != nil {
 			return err
 		}
 		if err := json.Unmarshal(items, &o.Lines); err != nil {
 			return fmt.Errorf("items of order %s: %w", o.ID, err)
 		}
-		o.ExpiresAt = expires.Time
+		o.ExpiresAt, o.LatePaymentAt = expires.Time, late.Time
 		return visit(&o)
 	})
 	if err != nil {
