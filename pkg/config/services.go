@@ -24,6 +24,9 @@ type Order struct {
 	Identity Identity    `embed:"" group:"Users"`
 	Log      Log         `embed:"" group:"Log"`
 	Order    OrderTuning `embed:"" group:"Orders"`
+	Events   Events      `embed:"" group:"Events"`
+	EventLog EventTuning `embed:"" group:"Events"`
+	Webhooks Webhooks    `embed:"" group:"Webhooks"`
 }
 
 // Reconciler is the configuration of the reconciler.
@@ -44,6 +47,7 @@ type Admin struct {
 	MySQL    MySQL    `embed:"" group:"MySQL"`
 	AdminKey AdminKey `embed:"" group:"Admin"`
 	Log      Log      `embed:"" group:"Log"`
+	Events   Events   `embed:"" group:"Events"`
 }
 
 // Dev is the configuration of doorbuster dev: every role in one process on one
@@ -59,6 +63,9 @@ type Dev struct {
 	Grab      GrabTuning      `embed:"" group:"Grabs"`
 	Order     OrderTuning     `embed:"" group:"Orders"`
 	Reconcile ReconcileTuning `embed:"" group:"Reconcile"`
+	Events    Events          `embed:"" group:"Events"`
+	EventLog  EventTuning     `embed:"" group:"Events"`
+	Webhooks  Webhooks        `embed:"" group:"Webhooks"`
 }
 
 // Validate refuses an order service without a ledger.

@@ -19,16 +19,16 @@ const (
 
 // Ledger opens the ledger, waits until MySQL answers and its tables exist, and
 // watches its health. A database that holds other tables is an error at once.
-func (d *Daemon) Ledger(ctx context.Context, cfg config.MySQL) (*ledger.Ledger, error) {
+func (d *Daemon) Ledger(ctx context.Context, cfg config.MySQL, events config.Events) (*ledger.Ledger, error) {
 	return d.openLedger(ctx, ledger.Config{
-		DSN: cfg.DSN, MaxOpen: cfg.MaxOpen, DialTimeout: cfg.DialTimeout, Timeout: cfg.Timeout,
+		DSN: cfg.DSN, MaxOpen: cfg.MaxOpen, DialTimeout: cfg.DialTimeout, Timeout: cfg.Timeout, NoEvents: !events.On,
 	})
 }
 
 // LedgerFile is Ledger for a SQLite file, which is made when missing. For
 // development only.
-func (d *Daemon) LedgerFile(ctx context.Context, path string) (*ledger.Ledger, error) {
-	return d.openLedger(ctx, ledger.Config{SQLite: path})
+func (d *Daemon) LedgerFile(ctx context.Context, path string, events config.Events) (*ledger.Ledger, error) {
+	return d.openLedger(ctx, ledger.Config{SQLite: path, NoEvents: !events.On})
 }
 
 func (d *Daemon) openLedger(ctx context.Context, cfg ledger.Config) (*ledger.Ledger, error) {

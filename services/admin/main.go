@@ -20,7 +20,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Admin) (daemon.Role
 	if err != nil {
 		return nil, err
 	}
-	ledger, err := d.Ledger(ctx, cfg.MySQL)
+	ledger, err := d.Ledger(ctx, cfg.MySQL, cfg.Events)
 	if err != nil {
 		return nil, err
 	}

@@ -71,11 +71,11 @@ func (i *instance) openBackends(ctx context.Context) error {
 		return err
 	}
 	if i.cfg.MySQL.Given() {
-		i.ledger, err = i.daemon.Ledger(ctx, i.cfg.MySQL)
+		i.ledger, err = i.daemon.Ledger(ctx, i.cfg.MySQL, i.cfg.Events)
 		return err
 	}
 	i.embedded = append(i.embedded, "mysql")
-	i.ledger, err = i.daemon.LedgerFile(ctx, folder.Ledger())
+	i.ledger, err = i.daemon.LedgerFile(ctx, folder.Ledger(), i.cfg.Events)
 	return err
 }
 

@@ -27,7 +27,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role
 	if err != nil {
 		return nil, err
 	}
-	l, err := d.Ledger(ctx, cfg.MySQL)
+	l, err := d.Ledger(ctx, cfg.MySQL, cfg.Events)
 	if err != nil {
 		return nil, err
 	}

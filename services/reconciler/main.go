@@ -20,7 +20,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Reconciler) (daemon
 	if err != nil {
 		return nil, err
 	}
-	ledger, err := d.Ledger(ctx, cfg.MySQL)
+	ledger, err := d.Ledger(ctx, cfg.MySQL, config.Events{On: true})
 	if err != nil {
 		return nil, err
 	}
