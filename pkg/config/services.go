@@ -101,7 +101,10 @@ type OrderTuning struct {
 	RetryBase          time.Duration `name:"retry-base" default:"500ms" min:"10ms" max:"1m" help:"Delay after the first failed delivery; it doubles with each one."`
 	RetryMax           time.Duration `name:"retry-max" default:"1m" min:"10ms" max:"1h" help:"Longest delay between two deliveries."`
 	WaitMax            time.Duration `name:"wait-max" default:"30s" min:"0s" max:"50s" help:"Longest wait that a client may ask for with ?wait=."`
-	WaitersMax         int           `name:"waiters-max" default:"1000" min:"1" max:"100000" help:"Requests that wait for an order at a time. Beyond it the answer is 503."`
+	WaitersMax         int           `name:"waiters-max" default:"1000" min:"1" max:"100000" help:"Requests that wait for an order or watch one at a time. Beyond it the answer is 503."`
+	WatchMax           time.Duration `name:"watch-max" default:"10m" min:"1s" max:"1h" help:"Longest time that a client may watch an order before it has to ask again."`
+	ExpiryInterval     time.Duration `name:"expiry-interval" default:"1s" min:"10ms" max:"1h" help:"Pause between two looks for orders that were not paid in time."`
+	ExpiryBatch        int           `name:"expiry-batch" default:"500" min:"1" max:"1000" help:"Unpaid orders that one transaction ends."`
 }
 
 // Validate refuses delays that contradict each other.

@@ -26,9 +26,9 @@ type Expired struct {
 	Givebacks []sale.Giveback
 	// Stuck are orders that can't expire, because of what is in the ledger.
 	Stuck []StuckOrder
-	// Last is the last order of this look, for the next one. It is set even when
-	// writing failed.
-	Last DueOrder
+	// First and Last are the first and last order that were found; the next look goes
+	// on after Last. They are set even when writing failed.
+	First, Last DueOrder
 }
 
 // StuckOrder is an order that can't expire, and why.
@@ -54,8 +54,7 @@ func (l *Ledger) ExpireDue(ctx context.Context, at time.Time, after DueOrder, li
 	if err != nil || len(due) == 0 {
 		return Expired{}, err
 	}
-	last := due[len(due)-1]
-	found := Expired{Due: len(due), Last: DueOrder{last.ExpiresAt.Time, last.ID}}
+	found := Expired{Due: len(due), First: due[0].due(), Last: due[len(due)-1].due()}
 	err = l.change(ctx, "expire orders", func(tx *gorm.DB) error {
 		found.Givebacks, found.Stuck = nil, nil
 		return l.expire(tx, due, &found)
@@ -65,6 +64,8 @@ func (l *Ledger) ExpireDue(ctx context.Context, at time.Time, after DueOrder, li
 	}
 	return found, err
 }
+
+func (r *orderRow) due() DueOrder { return DueOrder{r.ExpiresAt.Time, r.ID} }
 
 // dueOrders reads the orders that are due, in their order, without locking them.
 func (l *Ledger) dueOrders(ctx context.Context, at time.Time, after DueOrder, limit int) ([]orderRow, error) {

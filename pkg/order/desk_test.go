@@ -285,3 +285,10 @@ func (r *returns) Return(_ context.Context, g sale.Giveback) error {
 	r.all = append(r.all, g)
 	return r.err
 }
+
+func (r *returns) ReturnAll(_ context.Context, all []sale.Giveback) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, all...)
+	return r.err
+}

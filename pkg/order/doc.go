@@ -4,7 +4,9 @@
 //	part.go, apart.go  a batch that fails is taken apart; what can't be written becomes a dead letter
 //	http.go            GET and cancel of an order
 //	resolve.go         where an order stands: ledger, Redis, or nowhere
-//	waiters.go         requests that wait for an order to be written
+//	watch.go           the status of an order as server-sent events
+//	waiters.go         requests that wait for an order to be written or to change
+//	expiry.go          ends orders that were not paid in time
 //	deadletters.go     what an operator does about dead letters
 //	catchup.go         messages that are settled and yet not written are read again
 //	lag.go             how far the workers are behind

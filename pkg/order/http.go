@@ -19,6 +19,7 @@ import (
 var Routes = []string{
 	"GET /v1/orders/{order_id}",
 	"POST /v1/orders/{order_id}/cancel",
+	"GET /v1/orders/{order_id}/events",
 }
 
 // Stock is what the API needs of Redis.
@@ -54,6 +55,14 @@ type APIConfig struct {
 	LookTimeout time.Duration
 	// CancelWait is how long a cancel waits for an order that is still processing. Default 2s.
 	CancelWait time.Duration
+	// WatchMax is how long a client may watch an order before it has to ask again, 1s
+	// to 1h. Default 10m.
+	WatchMax time.Duration
+	// WatchPoll is the longest pause between two looks at a watched order. Default 1s.
+	WatchPoll time.Duration
+	// Heartbeat is the longest silence on a watched order, so that proxies keep the
+	// connection. Default 15s.
+	Heartbeat time.Duration
 	// GivebackTimeout bounds giving a cancelled order's stock back before the
 	// answer; the relay does it later otherwise. Default 1s.
 	GivebackTimeout time.Duration
@@ -68,6 +77,9 @@ func (c APIConfig) withDefaults() (APIConfig, error) {
 	setDefault(&c.PollMax, 250*time.Millisecond)
 	setDefault(&c.LookTimeout, 3*time.Second)
 	setDefault(&c.CancelWait, 2*time.Second)
+	setDefault(&c.WatchMax, 10*time.Minute)
+	setDefault(&c.WatchPoll, time.Second)
+	setDefault(&c.Heartbeat, 15*time.Second)
 	setDefault(&c.GivebackTimeout, time.Second)
 	switch {
 	case c.WaitMax < 0 || c.WaitMax > maxWait:
@@ -76,6 +88,10 @@ func (c APIConfig) withDefaults() (APIConfig, error) {
 		return c, errors.New("order: WaitersMax must be at least 1")
 	case c.PollMin <= 0 || c.PollMax < c.PollMin:
 		return c, errors.New("order: PollMin must be positive and at most PollMax")
+	case c.WatchMax < time.Second || c.WatchMax > time.Hour:
+		return c, errors.New("order: WatchMax must be 1s to 1h")
+	case c.WatchPoll <= 0 || c.Heartbeat <= 0:
+		return c, errors.New("order: WatchPoll and Heartbeat must be positive")
 	case c.LookTimeout <= 0 || c.GivebackTimeout <= 0 || c.CancelWait < 0:
 		return c, errors.New("order: LookTimeout and GivebackTimeout must be positive, CancelWait not negative")
 	}
@@ -105,8 +121,9 @@ func NewAPI(cfg APIConfig, identity web.Identity, orders Orders, st Stock, giveb
 	}, nil
 }
 
-// Written wakes the requests that wait for an order: it is in the ledger now.
-func (a *API) Written(orderID string) { a.waiters.tell(orderID) }
+// Changed wakes the requests that wait for an order: it is in the ledger now, or has
+// another status there.
+func (a *API) Changed(orderID string) { a.waiters.tell(orderID) }
 
 // Waiting is how many requests wait for orders now.
 func (a *API) Waiting() int { return a.waiters.waiting() }
@@ -115,6 +132,7 @@ func (a *API) Waiting() int { return a.waiters.waiting() }
 func (a *API) Mount(router *web.Router) {
 	router.HandleFunc(Routes[0], a.get)
 	router.HandleFunc(Routes[1], a.cancel)
+	router.HandleFunc(Routes[2], a.watch)
 }
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {
@@ -156,11 +174,12 @@ func (a *API) await(ctx context.Context, user, orderID string, wait time.Duratio
 	if err != nil || v.written() || wait == 0 {
 		return v, err
 	}
-	written, leave, ok := a.waiters.join(orderID)
+	place, ok := a.waiters.join(orderID)
 	if !ok {
 		return View{}, web.Unavailable(web.CodeUnavailable, "too many requests wait for orders; ask without wait", retryAfter)
 	}
-	defer leave()
+	defer place.leave()
+	written := place.told()
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	draining := web.Draining(ctx)
@@ -224,17 +243,13 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
 	web.Write(w, http.StatusOK, v)
 }
 
-// cancelActor is who a user's cancellation is by in the stock log, which names
-// the user anyway.
-const cancelActor = "user"
-
 // decide cancels an order in the ledger and then gives its stock back. Once the
 // ledger has decided, the client leaving must not keep the stock away from others.
 func (a *API) decide(ctx context.Context, orderID string) (View, error) {
 	ctx = context.WithoutCancel(ctx)
 	deciding, cancel := context.WithTimeout(ctx, a.cfg.LookTimeout)
 	defer cancel()
-	o, giveback, err := a.orders.Cancel(deciding, orderID, cancelActor, "")
+	o, giveback, err := a.orders.Cancel(deciding, orderID, ledger.ActorUser, "")
 	if wrong, ok := errors.AsType[*ledger.OrderStatusError](err); ok && wrong.Status == sale.OrderCancelled {
 		// An operator was first, and gives the stock back.
 		o, err = a.orders.GetOrder(deciding, orderID)
@@ -243,6 +258,7 @@ func (a *API) decide(ctx context.Context, orderID string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
+	a.waiters.tell(orderID)
 	giving, cancel := context.WithTimeout(ctx, a.cfg.GivebackTimeout)
 	defer cancel()
 	if err := a.givebacks.Return(giving, giveback); err != nil {

@@ -119,7 +119,7 @@ func TestWaiterHearsOfItsOrderAtOnce(t *testing.T) {
 	answers := c.asked(http.MethodGet, "/v1/orders/"+g.OrderID+"?wait=30s", "u")
 	c.awaitWaiters(1)
 	c.write(g)
-	c.api.Written(g.OrderID)
+	c.api.Changed(g.OrderID)
 	(<-answers).require(t, 200, map[string]any{"status": "pending_payment"})
 	c.awaitWaiters(0)
 }
@@ -152,7 +152,7 @@ func TestWaitersBeyondTheLimitAreTurnedAway(t *testing.T) {
 	c.ask(http.MethodGet, "/v1/orders/"+other.OrderID, "other").require(t, 200, map[string]any{"status": "pending"})
 
 	c.write(g)
-	c.api.Written(g.OrderID)
+	c.api.Changed(g.OrderID)
 	(<-answers).require(t, 200, map[string]any{"status": "pending_payment"})
 }
 
@@ -268,7 +268,7 @@ func TestCancelWaitsShortlyForAnOrderThatIsNotWrittenYet(t *testing.T) {
 	answers := c.asked(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", "u")
 	c.awaitWaiters(1)
 	c.write(g)
-	c.api.Written(g.OrderID)
+	c.api.Changed(g.OrderID)
 	(<-answers).require(t, 200, map[string]any{"status": "cancelled"})
 }
 
@@ -291,7 +291,7 @@ func TestWorkerTellsThoseWhoWait(t *testing.T) {
 	answers := c.asked(http.MethodGet, "/v1/orders/"+g.OrderID+"?wait=30s", "u")
 	c.awaitWaiters(1)
 	c.publish(g)
-	c.workTelling(order.WorkerConfig{}, c.ledger, c.stream, c.api.Written)
+	c.workTelling(order.WorkerConfig{}, c.ledger, c.stream, c.api.Changed)
 	(<-answers).require(t, 200, map[string]any{"status": "pending_payment"})
 }
 
@@ -301,6 +301,9 @@ func TestAPIRefusesSettingsOutOfRange(t *testing.T) {
 		"WaitersMax":  {WaitersMax: -1},
 		"PollMin":     {PollMin: time.Second, PollMax: time.Millisecond},
 		"LookTimeout": {LookTimeout: -1},
+		"WatchMax":    {WatchMax: 2 * time.Hour},
+		"WatchPoll":   {WatchPoll: -1},
+		"Heartbeat":   {Heartbeat: -1},
 	} {
 		if _, err := order.NewAPI(cfg, nil, nil, nil, nil, nil); err == nil || !contains(err.Error(), name) {
 			t.Errorf("%s out of range: the error is %v", name, err)

@@ -25,6 +25,7 @@ type View struct {
 	CreatedAt time.Time        `json:"created_at,omitzero"`
 	UpdatedAt time.Time        `json:"updated_at,omitzero"`
 	ExpiresAt time.Time        `json:"expires_at,omitzero"`
+	Reason    string           `json:"reason,omitempty"` // why it ended; see sale.Order
 }
 
 // written reports whether the order has its row, or never will.
@@ -89,7 +90,7 @@ func (r *resolver) row(ctx context.Context, user, orderID string) (View, error) 
 func viewOf(o sale.Order) View {
 	return View{
 		OrderID: o.ID, SaleID: o.SaleID, User: o.User, Status: o.Status, Items: o.Lines,
-		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt, ExpiresAt: o.ExpiresAt,
+		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt, ExpiresAt: o.ExpiresAt, Reason: o.Reason,
 	}
 }
 

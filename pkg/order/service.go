@@ -15,12 +15,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the order role: the worker, and the HTTP for the owners of orders.
+// Service is the order role: the worker, the HTTP for the owners of orders, and the
+// end of those that are not paid.
 type Service struct {
 	api    *API
 	worker *Worker
+	expiry *Expiry
 	lag    *Lag
 	catch  *CatchUp
+}
+
+// AllGivebacks gives stock back in Redis, one decision at a time or many.
+type AllGivebacks interface {
+	Givebacks
+	ManyGivebacks
 }
 
 // ServiceConfig is what a Service is made of.
@@ -29,9 +37,10 @@ type ServiceConfig struct {
 	Ledger    *ledger.Ledger
 	Stock     *stock.Store
 	Stream    *stream.Stream
-	Givebacks Givebacks
+	Givebacks AllGivebacks
 	Identity  web.Identity
 	Metrics   *telemetry.OrderMetrics
+	Expiry    *telemetry.ExpiryMetrics
 	Log       *slog.Logger
 }
 
@@ -41,7 +50,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.Givebacks == nil {
 		return nil, errors.New("order service: Givebacks is required")
 	}
-	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax, WaitersMax: cfg.Tuning.WaitersMax},
+	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax, WaitersMax: cfg.Tuning.WaitersMax, WatchMax: cfg.Tuning.WatchMax},
 		cfg.Identity, cfg.Ledger, cfg.Stock, cfg.Givebacks, cfg.Log)
 	if err != nil {
 		return nil, err
@@ -50,12 +59,17 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		Loops: cfg.Tuning.Workers, FetchMax: cfg.Tuning.FetchMax, GrantsPerTx: cfg.Tuning.GrantsPerTx,
 		MaxDeliveries: cfg.Tuning.MaxDeliverAttempts, RetryBase: cfg.Tuning.RetryBase, RetryMax: cfg.Tuning.RetryMax,
 		AckWait: cfg.Tuning.AckWait,
-	}, cfg.Ledger, cfg.Stream, api.Written, cfg.Metrics, cfg.Log)
+	}, cfg.Ledger, cfg.Stream, api.Changed, cfg.Metrics, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	expiry, err := NewExpiry(ExpiryConfig{Interval: cfg.Tuning.ExpiryInterval, Batch: cfg.Tuning.ExpiryBatch},
+		cfg.Ledger, cfg.Givebacks, api.Changed, cfg.Expiry, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
 	return &Service{
-		api: api, worker: worker, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
+		api: api, worker: worker, expiry: expiry, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
 		catch: NewCatchUp(0, cfg.Ledger, cfg.Stream, cfg.Metrics.Rewinds, cfg.Log),
 	}, nil
 }
@@ -63,10 +77,11 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 // Mount registers the service's routes.
 func (s *Service) Mount(router *web.Router) { s.api.Mount(router) }
 
-// Run writes orders until ctx ends and what is in hand is written.
+// Run writes and expires orders until ctx ends and what is in hand is written.
 func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.worker.Run(ctx) })
+	group.Go(func() error { return s.expiry.Run(ctx) })
 	group.Go(func() error { return s.lag.Run(ctx) })
 	group.Go(func() error { return s.catch.Run(ctx) })
 	if err := group.Wait(); err != nil {

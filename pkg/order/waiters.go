@@ -2,8 +2,8 @@ package order
 
 import "sync"
 
-// waiters lets requests wait for orders to be written. The worker of this
-// process tells them at once; what other processes write is found by polling.
+// waiters lets requests wait for orders to be written, or to change. What happens in
+// this process is told at once; what others do is found by polling.
 type waiters struct {
 	mu      sync.Mutex
 	max     int
@@ -13,7 +13,7 @@ type waiters struct {
 
 // waitGroup is the requests that wait for one order.
 type waitGroup struct {
-	written chan struct{} // closed when the order is written
+	told    chan struct{} // closed when the order is written or has changed
 	members int
 }
 
@@ -21,40 +21,63 @@ func newWaiters(limit int) *waiters {
 	return &waiters{max: limit, byOrder: make(map[string]*waitGroup)}
 }
 
-// join begins to wait for an order. written is closed when this process writes
-// it; leave must be called once. ok is false when too many wait already.
-func (w *waiters) join(orderID string) (written <-chan struct{}, leave func(), ok bool) {
+// waiter is one request that waits for an order.
+type waiter struct {
+	all     *waiters
+	orderID string
+	group   *waitGroup
+}
+
+// join begins to wait for an order; leave must be called once. ok is false when too
+// many wait already.
+func (w *waiters) join(orderID string) (one *waiter, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.count >= w.max {
-		return nil, nil, false
+		return nil, false
 	}
 	w.count++
+	return &waiter{all: w, orderID: orderID, group: w.group(orderID)}, true
+}
+
+// group adds a member to the group of an order.
+func (w *waiters) group(orderID string) *waitGroup {
 	group := w.byOrder[orderID]
 	if group == nil {
-		group = &waitGroup{written: make(chan struct{})}
+		group = &waitGroup{told: make(chan struct{})}
 		w.byOrder[orderID] = group
 	}
 	group.members++
-	return group.written, func() { w.leave(orderID, group) }, true
+	return group
 }
 
-func (w *waiters) leave(orderID string, group *waitGroup) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.count--
-	group.members--
-	if group.members == 0 && w.byOrder[orderID] == group {
-		delete(w.byOrder, orderID)
+// told is closed when this process has written or changed the order since join or again.
+func (o *waiter) told() <-chan struct{} { return o.group.told }
+
+// again begins to wait for the next change, after told was closed.
+func (o *waiter) again() {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	o.group = o.all.group(o.orderID)
+}
+
+// leave ends the wait.
+func (o *waiter) leave() {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	o.all.count--
+	o.group.members--
+	if o.group.members == 0 && o.all.byOrder[o.orderID] == o.group {
+		delete(o.all.byOrder, o.orderID)
 	}
 }
 
-// tell wakes those who wait for an order that is now in the ledger.
+// tell wakes those who wait for an order that was written or has changed.
 func (w *waiters) tell(orderID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if group := w.byOrder[orderID]; group != nil {
-		close(group.written)
+		close(group.told)
 		delete(w.byOrder, orderID)
 	}
 }

@@ -128,7 +128,8 @@ func (i *instance) makeRoles(ctx context.Context) error {
 	orders, err := order.NewService(order.ServiceConfig{
 		Tuning: i.cfg.Order, Ledger: i.ledger, Stock: i.stock, Stream: i.stream, Identity: identity,
 		Givebacks: reconcile.NewGivebacks(i.stock, i.ledger, i.stream),
-		Metrics:   telemetry.NewOrderMetrics(registry, order.Tables, order.RetryReasons), Log: log,
+		Metrics:   telemetry.NewOrderMetrics(registry, order.Tables, order.RetryReasons),
+		Expiry:    telemetry.NewExpiryMetrics(registry, order.ExpiryReasons), Log: log,
 	})
 	if err != nil {
 		return err
