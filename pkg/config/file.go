@@ -138,7 +138,7 @@ func pairsOf(body ast.Node) []*ast.MappingValueNode {
 }
 
 // plainValue returns a scalar, or the comma-joined scalars of a list, as text.
-// A key without a value counts as not given.
+// A key without a value, or with an empty list, counts as not given.
 func plainValue(node ast.Node) (value string, given bool, err error) {
 	switch node := node.(type) {
 	case *ast.NullNode:
@@ -155,7 +155,7 @@ func plainValue(node ast.Node) (value string, given bool, err error) {
 			}
 			parts = append(parts, part)
 		}
-		return strings.Join(parts, ","), true, nil
+		return strings.Join(parts, ","), len(parts) > 0, nil
 	case *ast.LiteralNode:
 		return node.Value.Value, true, nil
 	case ast.ScalarNode:

@@ -42,6 +42,10 @@ func breach(flag *kong.Flag) (string, error) {
 	case reflect.String:
 		length := flag.Target.Len()
 		broken = length > 0 && limits.min != nil && length < int(*limits.min)
+	case reflect.Slice: // of texts
+		for i := range flag.Target.Len() {
+			broken = broken || limits.min != nil && flag.Target.Index(i).Len() < int(*limits.min)
+		}
 	case reflect.Float64:
 		broken = limits.refuses(flag.Target.Float())
 	case reflect.Int, reflect.Int64:
@@ -65,7 +69,7 @@ func (l limits) refuses(value float64) bool {
 }
 
 // limitsOf reads the range from the tag: min and max for numbers and durations,
-// minlen for strings. A malformed tag is a programming error, found by the tests.
+// minlen for strings and for each one in a list of them. A malformed tag is a programming error, found by the tests.
 func limitsOf(flag *kong.Flag) (limits, error) {
 	var l limits
 	var err error

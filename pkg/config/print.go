@@ -5,6 +5,7 @@ import (
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,8 @@ func printConfig(w io.Writer, ctx *kong.Context, settings *file) error {
 		if !isSetting(flag) {
 			continue
 		}
-		value, err := yaml.Marshal(shown(flag))
+		// A list stays on its line.
+		value, err := yaml.MarshalWithOptions(shown(flag), yaml.Flow(flag.Target.Kind() == reflect.Slice))
 		if err != nil {
 			return fmt.Errorf("--%s: %w", flag.Name, err)
 		}
@@ -71,6 +73,9 @@ func shown(flag *kong.Flag) any {
 			return hidden
 		}
 		return text
+	}
+	if isSecret(flag) && flag.Target.Kind() == reflect.Slice {
+		return slices.Repeat([]string{hidden}, flag.Target.Len())
 	}
 	if d, ok := reflect.TypeAssert[time.Duration](flag.Target); ok {
 		return d.String()

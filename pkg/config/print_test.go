@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -40,15 +41,25 @@ func TestPrintConfigHidesSecrets(t *testing.T) {
 
 func TestPrintedConfigCanBeReadBack(t *testing.T) {
 	var first, second Dev
-	printed, err := parse(t, &first, "--print-config", "--user-rate=1.5", "--sold-out-ttl=15s", "--data=yes: no #1", "--log-level=warn")
+	printed, err := parse(t, &first, "--print-config", "--user-rate=1.5", "--trusted-proxies=10.0.0.0/8,fd00::1", "--sold-out-ttl=15s", "--data=yes: no #1", "--log-level=warn")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := parse(t, &second, "--config="+writeFile(t, printed)); err != nil {
 		t.Fatal(err)
 	}
-	if first != second {
+	if !reflect.DeepEqual(first, second) {
 		t.Errorf("read back\n%+v, want\n%+v", second, first)
+	}
+}
+
+func TestPrintConfigHidesEverySecretOfAList(t *testing.T) {
+	out, err := parse(t, new(Dev), "--print-config", "--gateway-keys=the-key-of-gateway-1,the-key-of-gateway-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out, "the-key") || strings.Count(out, hidden) != 2 {
+		t.Errorf("printed:\n%s", out)
 	}
 }
 
@@ -65,6 +76,7 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 		{"--mysql=root:hunter2@tcp(db:3306)/%zzhunter2"},
 		{"--mysql=root:hunter2@tcp(db:3306)/"},
 		{"--mysql=root:x@tcp(db:3306)/shop?timeout=hunter2"},
+		{"--gateway-keys=the-key-of-gateway-1,hunter2"},
 	} {
 		_, err := parse(t, new(Dev), args...)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {

@@ -12,6 +12,7 @@ type Grab struct {
 	NATS     NATS       `embed:"" group:"NATS"`
 	Identity Identity   `embed:"" group:"Users"`
 	Log      Log        `embed:"" group:"Log"`
+	Front    GrabFront  `embed:"" group:"Front"`
 	Grab     GrabTuning `embed:"" group:"Grabs"`
 }
 
@@ -60,6 +61,7 @@ type Dev struct {
 	NATS      NATS            `embed:"" group:"NATS" set:"nats=" set:"natshelp= Empty runs an embedded one."`
 	MySQL     MySQL           `embed:"" group:"MySQL" set:"mysqlhelp= Empty runs an embedded SQLite."`
 	Log       Log             `embed:"" group:"Log" set:"logformat=text"`
+	Front     GrabFront       `embed:"" group:"Front"`
 	Grab      GrabTuning      `embed:"" group:"Grabs"`
 	Order     OrderTuning     `embed:"" group:"Orders"`
 	Reconcile ReconcileTuning `embed:"" group:"Reconcile"`

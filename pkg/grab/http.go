@@ -1,8 +1,8 @@
 package grab
 
 import (
+	"context"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,21 +14,40 @@ import (
 // Routes lists the patterns that Service serves.
 var Routes = []string{
 	"POST /v1/sales/{sale_id}/grabs",
+	"POST /v1/sales/{sale_id}/grabs:batch",
 	"GET /v1/sales/{sale_id}",
 }
 
 // Mount registers the service's routes.
 func (s *Service) Mount(router *web.Router) {
 	router.HandleFunc(Routes[0], s.postGrab)
-	router.HandleFunc(Routes[1], s.getSale)
+	router.Handle(Routes[1], web.RequireKeys(s.gatewayKeys, http.HandlerFunc(s.postBatch)))
+	router.HandleFunc(Routes[2], s.getSale)
 }
 
 type grabBody struct {
-	Items []struct {
-		SKU      string `json:"sku"`
-		Quantity int64  `json:"quantity"`
-	} `json:"items"`
+	Items []lineBody `json:"items"`
 }
+
+type lineBody struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+}
+
+// lines turns the items of a body into those of a request; ok is false for a list
+// that is there and empty.
+func lines(items []lineBody) (lines []sale.Line, ok bool) {
+	if items == nil {
+		return nil, true
+	}
+	lines = make([]sale.Line, len(items))
+	for i, it := range items {
+		lines[i] = sale.Line{SKU: it.SKU, Quantity: it.Quantity}
+	}
+	return lines, len(lines) > 0
+}
+
+const itemsRange = "must hold 1 to 50 lines, or be left out"
 
 // grantedBody is the answer to a grab that holds a grant, in the field order of
 // the contract. It is written by hand: it is the one answer whose cost counts.
@@ -40,7 +59,11 @@ type grantedBody struct {
 // AppendJSON appends the answer's JSON object. Ids, SKUs and outcomes hold no
 // character that JSON escapes.
 func (g grantedBody) AppendJSON(b []byte) []byte {
-	b = append(b, `{"outcome":"`...)
+	return append(g.appendMembers(append(b, '{')), '}')
+}
+
+func (g grantedBody) appendMembers(b []byte) []byte {
+	b = append(b, `"outcome":"`...)
 	b = append(b, g.Outcome...)
 	b = append(b, `","order_id":"`...)
 	b = append(b, g.OrderID...)
@@ -63,7 +86,7 @@ func (g grantedBody) AppendJSON(b []byte) []byte {
 	b = strconv.AppendBool(b, g.Replayed)
 	b = append(b, `,"expires_at":"`...)
 	b = g.ExpiresAt.UTC().AppendFormat(b, time.RFC3339Nano)
-	return append(b, '"', '}')
+	return append(b, '"')
 }
 
 func (s *Service) postGrab(w http.ResponseWriter, r *http.Request) {
@@ -72,13 +95,12 @@ func (s *Service) postGrab(w http.ResponseWriter, r *http.Request) {
 		web.Fail(w, r, problem)
 		return
 	}
-	answer, limited := s.limited(request)
-	if !limited {
-		var err error
-		if answer, err = s.engine.Grab(r.Context(), request); err != nil {
-			web.Failure(w, r, grabProblem(err))
-			return
-		}
+	admitted := s.admit(request.User, request.IP)
+	admitted.describe(w.Header())
+	answer, err := s.decide(r.Context(), request, &admitted)
+	if err != nil {
+		web.Failure(w, r, grabProblem(err))
+		return
 	}
 	switch answer.Outcome {
 	case sale.Won:
@@ -86,8 +108,28 @@ func (s *Service) postGrab(w http.ResponseWriter, r *http.Request) {
 	case sale.Pending:
 		web.WriteJSON(w, http.StatusAccepted, grantedBody{request.SaleID, &answer})
 	default:
+		if answer.Policy == PolicySale {
+			s.describeSale(w.Header(), request.SaleID, answer.Retry)
+		}
 		web.Fail(w, r, refusal(answer))
 	}
+}
+
+// decide has the engine decide a grab that no policy of this process refuses.
+func (s *Service) decide(ctx context.Context, r Request, admitted *admission) (Answer, error) {
+	var answer Answer
+	if admitted.refuses != "" {
+		answer = s.engine.done(admitted.answer())
+	} else {
+		var err error
+		if answer, err = s.engine.Grab(ctx, r); err != nil {
+			return answer, err
+		}
+	}
+	if answer.Policy != "" {
+		s.metrics.RateLimited.Of(answer.Policy).Inc()
+	}
+	return answer, nil
 }
 
 // readGrab reads who asks for what. Who asks comes first: a stranger learns
@@ -97,7 +139,7 @@ func (s *Service) readGrab(r *http.Request) (Request, *web.Problem) {
 	if problem != nil {
 		return Request{}, problem
 	}
-	request := Request{SaleID: r.PathValue("sale_id"), User: user, IP: clientIP(r)}
+	request := Request{SaleID: r.PathValue("sale_id"), User: user, IP: s.clients.Of(r)}
 	if _, ok := s.engine.Sale(request.SaleID); !ok {
 		return Request{}, unknownSale()
 	}
@@ -108,38 +150,13 @@ func (s *Service) readGrab(r *http.Request) (Request, *web.Problem) {
 	if problem != nil {
 		return Request{}, problem
 	}
-	if present && body.Items != nil {
-		request.Lines = make([]sale.Line, len(body.Items))
-		for i, it := range body.Items {
-			request.Lines[i] = sale.Line{SKU: it.SKU, Quantity: it.Quantity}
-		}
-		if len(request.Lines) == 0 {
-			return Request{}, web.InvalidField("items", "must hold 1 to 50 lines, or be left out")
+	if present {
+		var ok bool
+		if request.Lines, ok = lines(body.Items); !ok {
+			return Request{}, web.InvalidField("items", itemsRange)
 		}
 	}
 	return request, nil
-}
-
-// limited answers for a caller who comes too fast.
-func (s *Service) limited(r Request) (Answer, bool) {
-	if s.perIP == nil && s.perUser == nil {
-		return Answer{}, false
-	}
-	now := time.Now()
-	wait := max(s.perIP.wait(r.IP, now), s.perUser.wait(r.User, now))
-	if wait == 0 {
-		return Answer{}, false
-	}
-	return s.engine.done(Answer{Outcome: sale.RateLimited, Retry: wait}), true
-}
-
-// clientIP is the address of the connection.
-func clientIP(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return ""
-	}
-	return host
 }
 
 func unknownSale() *web.Problem { return web.NotFound("there is no such sale") }
@@ -168,21 +185,35 @@ var refusals = map[sale.Outcome]struct {
 	sale.NotOpen:        {http.StatusConflict, "the sale has not begun"},
 	sale.Paused:         {http.StatusConflict, "the sale is paused"},
 	sale.Ended:          {http.StatusConflict, "the sale is over"},
-	sale.RateLimited:    {http.StatusTooManyRequests, "too many requests"},
+	sale.RateLimited:    {http.StatusTooManyRequests, "too many grabs"},
 	sale.NotLoaded:      {http.StatusServiceUnavailable, "the sale's state is being restored; try again with the same Idempotency-Key"},
 	sale.Unavailable:    {http.StatusServiceUnavailable, "try again with the same Idempotency-Key"},
+}
+
+// slowed says for each policy what goes too fast.
+var slowed = map[string]string{
+	PolicyUser: "this user grabs too often",
+	PolicyIP:   "too many grabs come from this address",
+	PolicySale: "the sale decides no more grabs in this second",
 }
 
 // refusal turns an answer into a problem. The codes of refusals are the
 // outcomes themselves.
 func refusal(a Answer) *web.Problem {
 	how := refusals[a.Outcome]
-	p := web.NewProblem(how.status, string(a.Outcome), how.detail).With("outcome", string(a.Outcome))
+	detail := how.detail
+	if a.Policy != "" {
+		detail = slowed[a.Policy]
+	}
+	p := web.NewProblem(how.status, string(a.Outcome), detail).With("outcome", string(a.Outcome))
 	if a.OrderID != "" {
 		p.With("order_id", a.OrderID)
 	}
 	if a.Limit != "" {
 		p.With("limit", a.Limit)
+	}
+	if a.Policy != "" {
+		p.With("policy", a.Policy)
 	}
 	if a.SKU != "" {
 		p.With("sku", a.SKU)

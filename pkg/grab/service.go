@@ -1,11 +1,14 @@
 package grab
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
@@ -24,15 +27,25 @@ type Service struct {
 	stream   *stream.Stream
 	identity web.Identity
 	log      *slog.Logger
-	perUser  *limiter
-	perIP    *limiter
+	metrics  *telemetry.GrabMetrics
+	tuning   config.GrabTuning
 	views    views
 	watch    *stream.SaleWatch
+
+	clients     *web.ClientAddress
+	gatewayKeys []string
+
+	control   *stream.FlowControlWatch
+	flow      atomic.Pointer[flow]
+	revision  atomic.Uint64 // of the flow control in force
+	users     *buckets
+	addresses *buckets
 }
 
 // ServiceConfig is what a Service is made of.
 type ServiceConfig struct {
 	Tuning          config.GrabTuning
+	Front           config.GrabFront
 	PublishDeadline time.Duration
 	Stock           *stock.Store
 	Stream          *stream.Stream
@@ -59,13 +72,26 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients, err := clientAddress(cfg.Front)
+	if err != nil {
+		return nil, err
+	}
 	s := &Service{
-		engine: engine, stream: cfg.Stream, identity: cfg.Identity, log: cfg.Log,
-		perUser: newLimiter(cfg.Tuning.UserRate, cfg.Tuning.UserBurst),
-		perIP:   newLimiter(cfg.Tuning.IPRate, cfg.Tuning.IPBurst),
+		engine: engine, stream: cfg.Stream, identity: cfg.Identity, log: cfg.Log, metrics: cfg.Metrics, tuning: cfg.Tuning,
+		clients: clients, gatewayKeys: cfg.Front.GatewayKeys, users: newBuckets(), addresses: newBuckets(),
 	}
 	s.watch = Follow(engine, cfg.Stream)
+	s.obey(stream.FlowControl{}, 0)
+	s.control = cfg.Stream.WatchFlowControl(s.obey)
 	return s, nil
+}
+
+func clientAddress(front config.GrabFront) (*web.ClientAddress, error) {
+	trusted, err := front.Proxies()
+	if err != nil {
+		return nil, err
+	}
+	return web.NewClientAddress(trusted, cmp.Or(front.ForwardedHeader, web.XForwardedFor))
 }
 
 // Follow returns the watch that feeds an engine's catalogue.
@@ -82,12 +108,18 @@ func Follow(e *Engine, s *stream.Stream) *stream.SaleWatch {
 // Engine returns the service's engine.
 func (s *Service) Engine() *Engine { return s.engine }
 
-// Ready returns nil once the catalogue has been read and the engine runs.
+// Ready returns nil once the catalogue and the flow control have been read and the
+// engine runs.
 func (s *Service) Ready(context.Context) error {
 	select {
 	case <-s.watch.Ready():
 	default:
-		return fmt.Errorf("the sale catalogue has not been read yet")
+		return errors.New("the sale catalogue has not been read yet")
+	}
+	select {
+	case <-s.control.Ready():
+	default:
+		return errors.New("the flow control has not been read yet")
 	}
 	if !s.engine.Ready() {
 		return ErrStopped
@@ -104,18 +136,19 @@ func (s *Service) Run(ctx context.Context) error {
 	defer unsubscribe()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { s.watch.Run(ctx); return nil })
+	group.Go(func() error { s.control.Run(ctx); return nil })
 	group.Go(func() error { return s.engine.Run(ctx) })
-	group.Go(func() error { s.dropMarksAfterSilence(ctx); return nil })
+	group.Go(func() error { s.look(ctx); return nil })
 	return group.Wait()
 }
 
-// linkCheck is how often the connection to the stream is looked at.
-const linkCheck = 100 * time.Millisecond
+// lookEvery is how often the service looks after itself.
+const lookEvery = 100 * time.Millisecond
 
-// dropMarksAfterSilence drops the sold-out marks when the connection was gone:
-// a signal that stock came back may have been missed.
-func (s *Service) dropMarksAfterSilence(ctx context.Context) {
-	tick := time.NewTicker(linkCheck)
+// look drops the sold-out marks when the connection to the stream was gone (a signal
+// that stock came back may have been missed), and measures the grabs in flight.
+func (s *Service) look(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -123,6 +156,7 @@ func (s *Service) dropMarksAfterSilence(ctx context.Context) {
 			if !s.stream.Reachable() {
 				s.engine.RestockedAll()
 			}
+			s.metrics.InFlight.Set(float64(s.engine.inFlight.Load()))
 		case <-ctx.Done():
 			return
 		}

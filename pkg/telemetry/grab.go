@@ -16,7 +16,13 @@ type GrabMetrics struct {
 	NotLoaded      prometheus.Counter   // script calls that found the sale not loaded
 	EraChanges     prometheus.Counter   // times a Redis server turned out to be in another era
 	OrphanBatches  prometheus.Counter   // outboxes' batches published for a process that is gone
+	RateLimited    Counters             // grabs slowed down, by policy
+	FlowRevision   prometheus.Gauge     // revision of the flow control in force
+	GatewayBatch   prometheus.Histogram // grabs in one request of a gateway
 }
+
+// policies are the rates that may slow a grab down; see pkg/grab.
+var policies = []string{"user", "ip", "sale"}
 
 // NewGrabMetrics registers the metrics; outcomes are all outcomes a grab can have.
 func NewGrabMetrics(registerer prometheus.Registerer, outcomes []string) *GrabMetrics {
@@ -34,5 +40,8 @@ func NewGrabMetrics(registerer prometheus.Registerer, outcomes []string) *GrabMe
 		NotLoaded:      s.counter("not_loaded_total", "Script calls that found the sale not loaded."),
 		EraChanges:     s.counter("era_changes_total", "Times a Redis server turned out to be in another era."),
 		OrphanBatches:  s.counter("orphan_batches_total", "Batches published for a grab process that is gone."),
+		RateLimited:    s.counters("rate_limited_total", "Grabs slowed down by the policy that did it.", "policy", policies),
+		FlowRevision:   s.gauge("flow_control_revision", "Revision of the flow control in force; 0 is the process's own configuration."),
+		GatewayBatch:   s.histogram("gateway_batch_size", "Grabs in one request of a gateway.", sizeBuckets),
 	}
 }

@@ -118,7 +118,7 @@ func (i *instance) makeRoles(ctx context.Context) error {
 	}
 	registry, log := i.daemon.Registry, i.daemon.Log
 	i.grab, err = grab.NewService(grab.ServiceConfig{
-		Tuning: i.cfg.Grab, PublishDeadline: i.cfg.NATS.PublishTimeout,
+		Tuning: i.cfg.Grab, Front: i.cfg.Front, PublishDeadline: i.cfg.NATS.PublishTimeout,
 		Stock: i.stock, Stream: i.stream, Identity: identity,
 		Metrics: telemetry.NewGrabMetrics(registry, sale.OutcomeNames()), Log: log,
 	})
