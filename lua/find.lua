@@ -16,12 +16,12 @@
 local meta, buyers, grants, applied, outboxes = unpack(KEYS, 1, 5)
 local order = ARGV[1]
 
-local reason, m = distrust(meta, buyers, grants, applied)
+local reason = distrust(meta, buyers, grants, applied)
 if reason then return { 'distrusted', reason } end
 local stored = redis.call('HGET', grants, order)
 if not stored then return { 'absent' } end
-local gen, process, number = string.match(stored, '^(%d+) (%S+) (%d+)\n')
-if gen ~= m.gen then return { 'durable', stored } end
+local process, number = string.match(stored, '^(%S+) (%d+)\n')
+if process == '-' then return { 'durable', stored } end
 local known = redis.call('HGET', outboxes, process)
 local acked = known and string.match(known, '^(%d+) ') or '0'
 return { tonumber(number) <= tonumber(acked) and 'durable' or 'pending', stored }

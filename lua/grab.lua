@@ -18,11 +18,13 @@
 --         the outbox is trimmed through it
 -- ARGV[5] most grabs per second that are decided, replays aside; 0 is no limit
 -- ARGV[6] number of stock keys
--- ARGV[7..] per used key three values: whose units it counts ('user', 'ip' or
+-- ARGV[7] the records of all grabs, joined: what the outbox gets when all win
+-- ARGV[8..] per used key three values: whose units it counts ('user', 'ip' or
 --         'sale'), the most units, when the key expires (Unix ms, 0 is never)
 -- then five columns of one value per grab: users ('' for an adjustment, which no
 --         limit holds); order ids; lines ('1:2,3:1': index of the stock key among
---         the SKUs, quantity in units; one SKU twice counts together); records
+--         the SKUs, quantity in units; one SKU twice counts together); grants as
+--         they are stored: 'PROCESS NUMBER' of this batch, a line feed, the record
 --         (see pkg/sale/batch.go); and, only with used keys, counts ('1,2 IP':
 --         the indices of the used keys it counts in, and the client's address)
 --
@@ -45,8 +47,10 @@
 --   remaining  units left per stock key after the batch, -1 is unlimited
 local meta, buyers, grants, applied, outboxes, rate, outbox = unpack(KEYS, 1, 7)
 local per_user, process, number, acked = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local ARGV = ARGV -- a local is found faster than a global
 local per_second, stocks = tonumber(ARGV[5]), tonumber(ARGV[6])
-local first_stock, first_limit = 8, 7
+local everything = ARGV[7]
+local first_stock, first_limit = 8, 8
 
 local reason, m = distrust(meta, buyers, grants, applied)
 if reason then return { 'distrusted', reason } end
@@ -78,7 +82,7 @@ end
 local columns = #limits > 0 and 5 or 4
 local users = first_limit + 3 * #limits - 1 -- each column is named by the place before its first value
 local asks = (#ARGV - users) / columns
-local orders, lines, records, counts = users + asks, users + 2 * asks, users + 3 * asks, users + 4 * asks
+local orders, lines, stored_grants, counts = users + asks, users + 2 * asks, users + 3 * asks, users + 4 * asks
 
 -- An order id can only have been granted before when its user has an entry, or
 -- is none: most batches need no look at the grants.
@@ -168,10 +172,10 @@ if per_second > 0 then
 end
 
 local codes, details, detailed, taken = {}, {}, 0, {}
-local new_grants, made, new_bought, bought, payload, won = {}, 0, {}, 0, {}, 0
+local new_grants, made, new_bought, bought, winners, won = {}, 0, {}, 0, {}, 0
 local replayed, resent = {}, {}
 local fresh, buyer_count = {}, m.buyers -- fresh: what users hold since this batch
-local prefix = m.gen .. ' ' .. process .. ' ' .. number .. '\n'
+local head_length = #process + #number + 2
 
 local function detail(code, value)
   detailed = detailed + 1
@@ -179,14 +183,24 @@ local function detail(code, value)
   return code
 end
 
--- replay answers an order id that was granted before. A grant of this generation
--- is sent again: its batch may not be in the stream yet.
+-- replay answers an order id that was granted before. One that no restore wrote is
+-- sent again: its batch may not be in the stream yet.
 local function replay(order, stored, in_batch)
-  if not in_batch and not resent[order] and string.match(stored, '^%d+') == m.gen then
+  if not in_batch and not resent[order] and string.sub(stored, 1, 2) ~= '- ' then
     replayed[#replayed + 1] = string.sub(stored, string.find(stored, '\n', 1, true) + 1)
     resent[order] = true
   end
   return detail('R', stored)
+end
+
+-- payload is what the outbox gets: the records of the winners, then what was replayed.
+local function payload()
+  if won == asks then return everything end
+  local records = {}
+  for j, i in ipairs(winners) do
+    records[j] = string.sub(ARGV[stored_grants + i], head_length + 1)
+  end
+  return table.concat(records) .. table.concat(replayed)
 end
 
 local function granted_here(order)
@@ -210,7 +224,8 @@ local function decide(i, user, order)
     tokens = tokens - 1
   end
 
-  local wanted = parsed[ARGV[lines + i]] or parse(ARGV[lines + i])
+  local text = ARGV[lines + i]
+  local wanted = parsed[text] or parse(text)
   local units, counted = wanted.units
   if user ~= '' then
     local has, last = 0
@@ -236,16 +251,15 @@ local function decide(i, user, order)
   if user ~= '' then
     if counted then count(counted, wanted.units) end
     if not entry then buyer_count = buyer_count + 1 end
-    entry = units .. ' ' .. order
+    entry = (units == 1 and '1 ' or units .. ' ') .. order -- most hold one: writing a number is slow
     new_bought[bought + 1], new_bought[bought + 2] = user, entry
     bought = bought + 2
   end
   fresh[user] = entry or ''
-  local record = ARGV[records + i]
-  new_grants[made + 1], new_grants[made + 2] = order, prefix .. record
+  new_grants[made + 1], new_grants[made + 2] = order, ARGV[stored_grants + i]
   made = made + 2
   won = won + 1
-  payload[won] = record
+  winners[won] = i
   return 'W'
 end
 
@@ -288,7 +302,7 @@ end
 if sends then
   if settled > 0 then redis.call('RPOP', outbox, settled) end
   local head = 'DB1 ' .. m.gen .. ' ' .. m.fence .. ' ' .. number .. ' ' .. process .. '\n'
-  redis.call('LPUSH', outbox, head .. table.concat(payload) .. table.concat(replayed))
+  redis.call('LPUSH', outbox, head .. payload())
   -- A relay may know of more: what was durable stays durable.
   redis.call('HSET', outboxes, process, math.max(acked, tonumber(known_acked)) .. ' ' .. barred)
 end

@@ -248,7 +248,7 @@ func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
 				continue
 			}
 			again := granted(sale.Won, &g, true)
-			if a.Replay.Generation < d.Head.Generation {
+			if a.Replay.Restored {
 				t.reply(again) // restored: durable by construction
 			} else {
 				winners = append(winners, winner{t, again})

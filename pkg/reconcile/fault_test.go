@@ -109,7 +109,7 @@ func TestARunKilledAtAnyStepIsCompletedByTheNext(t *testing.T) {
 			s.must(s.rec.RelayAll(t.Context()))
 			s.requireSound()
 			won := int64(next - next/4) // each fourth was cancelled
-			s.requireState(100-won, won, int64(next))
+			s.requireState(100-won, int64(next), int64(next))
 		})
 	}
 }

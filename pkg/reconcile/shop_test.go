@@ -211,7 +211,8 @@ func (s *shop) state() stock.State {
 	return st
 }
 
-// requireState requires what Redis has left and knows.
+// requireState requires what Redis has left and knows; buyers are users who were
+// granted something, be it that they gave it back.
 func (s *shop) requireState(remaining, buyers, grants int64) {
 	s.t.Helper()
 	st := s.state()

@@ -13,6 +13,8 @@ type arguments struct {
 	skus []string // in the order of their stock keys
 	used []usedKey
 	args []any
+	// records are those of all asks, joined.
+	records []byte
 }
 
 // usedKey is one limit in one of its periods.
@@ -61,8 +63,9 @@ func (b *Batch) arguments() arguments {
 	var in arguments
 	lines := b.lineTexts(&in)
 	counts := b.countTexts(&in)
-	in.args = make([]any, 0, 6+3*len(in.used)+5*len(b.Asks))
-	in.args = append(in.args, b.PerUser, b.Process, b.Number, b.Acked, b.PerSecond, len(in.skus))
+	grants := b.storedGrants(&in)
+	in.args = make([]any, 0, 7+3*len(in.used)+5*len(b.Asks))
+	in.args = append(in.args, b.PerUser, b.Process, b.Number, b.Acked, b.PerSecond, len(in.skus), in.records)
 	for _, u := range in.used {
 		in.args = append(in.args, string(u.limit.Scope), u.limit.Max, unixMilli(u.expires))
 	}
@@ -76,8 +79,8 @@ func (b *Batch) arguments() arguments {
 	for i := range lines {
 		in.args = append(in.args, &lines[i])
 	}
-	for i := range b.Asks {
-		in.args = append(in.args, b.Asks[i].Record)
+	for i := range grants {
+		in.args = append(in.args, grants[i])
 	}
 	for i := range counts {
 		in.args = append(in.args, &counts[i])
@@ -111,6 +114,25 @@ func (b *Batch) lineTexts(in *arguments) []string {
 		}
 	}
 	return texts
+}
+
+// storedGrants writes each ask's grant as it is to be stored, and joins the records.
+func (b *Batch) storedGrants(in *arguments) [][]byte {
+	head := append(strconv.AppendUint([]byte(b.Process+" "), b.Number, 10), '\n')
+	size := 0
+	for i := range b.Asks {
+		size += len(b.Asks[i].Record)
+	}
+	in.records = make([]byte, 0, size)
+	all := make([]byte, 0, size+len(head)*len(b.Asks))
+	grants := make([][]byte, len(b.Asks))
+	for i := range b.Asks {
+		in.records = append(in.records, b.Asks[i].Record...)
+		from := len(all)
+		all = append(append(all, head...), b.Asks[i].Record...)
+		grants[i] = all[from:len(all):len(all)]
+	}
+	return grants
 }
 
 // countTexts writes which counters each ask adds to, and lists their keys; nil

@@ -50,7 +50,7 @@ func TestSaleLivesOnOneShardOfACluster(t *testing.T) {
 		s.requireKeys(
 			"applied hash cancel:bob1=1",
 			"buyers hash ann=1 ann1, bob=0 bob1",
-			"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 1|g bob1 bob B:1",
+			"grants hash ann1=p1 1|g ann1 ann A:1, bob1=p1 1|g bob1 bob B:1",
 			"meta hash applied=1, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 			"outboxes hash p1=1 0",
 			"stock:A string 2",

@@ -25,7 +25,7 @@ func TestSaleGoesTheSameWayOnTheEmbeddedServer(t *testing.T) {
 func sellEverything(t *testing.T, client redis.UniversalClient) {
 	s := openTill(t, client, map[string]int64{"A": 3, "B": -1})
 	s.grab("W A(ann1) L(0) W", 1, "ann ann1 A:1", "ann ann2 A:1", "bob bob1 A:3", "bob bob2 B:1")
-	d := s.grab("R(1/p1/1) W L(0) S(A)", 2, "ann ann1 A:1", "cid cid1 A:1 B:1", "dan dan1 A:3", "dan dan2 A:2")
+	d := s.grab("R(p1/1) W L(0) S(A)", 2, "ann ann1 A:1", "cid cid1 A:1 B:1", "dan dan1 A:3", "dan dan2 A:2")
 	s.requireBody(d, "1/7/2/p1 cid1 ann1")
 	s.release("cancel:ann1", "ann ann1 A:1")
 	s.release("cancel:ann1", "ann ann1 A:1")
@@ -41,7 +41,7 @@ func sellEverything(t *testing.T, client redis.UniversalClient) {
 	s.requireKeys(
 		"applied hash cancel:ann1=1, return:cid1=1",
 		"buyers hash ann=1 ann3, bob=1 bob2, cid=1 cid1",
-		"grants hash adj1=1 p1 3|a adj1  A:1, ann1=1 p1 1|g ann1 ann A:1, ann3=1 p1 3|g ann3 ann A:1, bob2=1 p1 1|g bob2 bob B:1, cid1=1 p1 2|g cid1 cid A:1 B:1",
+		"grants hash adj1=p1 3|a adj1  A:1, ann1=p1 1|g ann1 ann A:1, ann3=p1 3|g ann3 ann A:1, bob2=p1 1|g bob2 bob B:1, cid1=p1 2|g cid1 cid A:1 B:1",
 		"meta hash applied=2, buyers=3, era=ERA, fence=7, gen=1, grants=5",
 		"outbox:p1 list 1/7/3/p1 adj1 ann3",
 		"outboxes hash p1=2 9",
@@ -55,7 +55,7 @@ func sellEverything(t *testing.T, client redis.UniversalClient) {
 	s.requireRefused(stock.ReasonNoState)
 	s.number = 20
 	s.restore(units(1), annBought)
-	d = s.grab("R(0/-/0) W S(A)", 1, "ann ann1 A:1", "bob bob3 A:1", "cid cid2 A:1")
+	d = s.grab("R(-/0) W S(A)", 1, "ann ann1 A:1", "bob bob3 A:1", "cid cid2 A:1")
 	s.requireBody(d, "2/8/21/p1 bob3")
 	var older *stock.OlderGeneration
 	if err := s.commit(s.store.BeginRestore(s.id, 1), 1, 7, units(9)); !errors.As(err, &older) {

@@ -123,10 +123,10 @@ var ErrBarred = errors.New("batch was barred")
 
 // Stored is a grant as Redis keeps it.
 type Stored struct {
-	Generation int64 // 0 when it was restored: durable by construction
-	Process    string
-	Number     uint64 // of the batch it was made in
-	Record     []byte // see sale.AppendGrant
+	Restored bool // by a restore: durable by construction
+	Process  string
+	Number   uint64 // of the batch it was made in, 0 when it was restored
+	Record   []byte // see sale.AppendGrant
 }
 
 // Grab decides a batch. An error that is not a *NotLoaded leaves open whether the
@@ -266,7 +266,7 @@ func (b *Batch) body(d *Decision) []byte {
 		switch a := &d.Answers[i]; {
 		case a.Code == CodeWon:
 			body = append(body, b.Asks[i].Record...)
-		case a.Code == CodeReplayed && a.Replay.Generation == d.Head.Generation:
+		case a.Code == CodeReplayed && !a.Replay.Restored:
 			again = true
 		}
 	}
@@ -293,7 +293,7 @@ func (b *Batch) appendReplayed(body []byte, d *Decision) []byte {
 	}
 	for i := range d.Answers {
 		id, a := b.Asks[i].Grant.OrderID, &d.Answers[i]
-		if a.Code == CodeReplayed && a.Replay.Generation == d.Head.Generation && !seen[id] {
+		if a.Code == CodeReplayed && !a.Replay.Restored && !seen[id] {
 			body = append(body, a.Replay.Record...)
 			seen[id] = true
 		}
@@ -301,26 +301,23 @@ func (b *Batch) appendReplayed(body []byte, d *Decision) []byte {
 	return body
 }
 
-// parseStored reads "GEN PROCESS NUMBER\n" + record.
+// parseStored reads "PROCESS NUMBER\n" + record.
 func parseStored(text string) (Stored, error) {
 	head, record, ok := strings.Cut(text, "\n")
-	f := strings.Split(head, " ")
-	if !ok || len(f) != 3 {
+	process, count, two := strings.Cut(head, " ")
+	if !ok || !two {
 		return Stored{}, fmt.Errorf("stored grant %q: bad head", head)
 	}
-	gen, err := strconv.ParseInt(f[0], 10, 64)
-	if err != nil {
-		return Stored{}, fmt.Errorf("stored grant: generation: %w", err)
-	}
-	number, err := strconv.ParseUint(f[2], 10, 64)
+	number, err := strconv.ParseUint(count, 10, 64)
 	if err != nil {
 		return Stored{}, fmt.Errorf("stored grant: number: %w", err)
 	}
-	return Stored{Generation: gen, Process: f[1], Number: number, Record: []byte(record)}, nil
+	return Stored{Restored: process == restoredBy, Process: process, Number: number, Record: []byte(record)}, nil
 }
 
-// restoredHead is the head of a stored grant that a restore wrote.
-const restoredHead = "0 - 0\n"
+// restoredBy stands for the process of a grant that a restore wrote; no process
+// has that name.
+const restoredBy = "-"
 
 // numberAt reads a number that Redis keeps as text.
 func numberAt(reply []any, i int) (int64, error) {

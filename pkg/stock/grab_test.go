@@ -40,7 +40,7 @@ func TestWinTakesStockAndIsRecordedEverywhere(t *testing.T) {
 	s.requireBody(d, "1/7/1/p1 ann1")
 	s.requireKeys(
 		"buyers hash ann=1 ann1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",
@@ -54,11 +54,11 @@ func TestWinTakesStockAndIsRecordedEverywhere(t *testing.T) {
 func TestReplayInItsGenerationIsSentAgain(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
 	s.grab("W", 1, "ann ann1 A:1")
-	d := s.grab("R(1/p1/1)", 1, "ann ann1 A:1")
+	d := s.grab("R(p1/1)", 1, "ann ann1 A:1")
 	s.requireBody(d, "1/7/2/p1 ann1")
 	s.requireKeys(
 		"buyers hash ann=1 ann1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/2/p1 ann1, 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",
@@ -69,7 +69,7 @@ func TestReplayInItsGenerationIsSentAgain(t *testing.T) {
 func TestReplayKeepsWhatWasGrantedFirst(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), map[string]int64{"A": 5, "B": 5})
 	first := s.grab("W", 1, "ann ann1 A:1")
-	second := s.grab("R(1/p1/1)", 1, "ann ann1 B:1")
+	second := s.grab("R(p1/1)", 1, "ann ann1 B:1")
 	_, want, _ := sale.ParseHead(first.Body)
 	_, got, _ := sale.ParseHead(second.Body)
 	if string(got) != string(want) {
@@ -84,7 +84,7 @@ func TestRestoredGrantIsDurableAndNotSentAgain(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
 	s.restore(units(4), annBought)
 	before := writes(t, s.client)
-	d := s.grab("R(0/-/0)", 1, "ann ann1 A:1")
+	d := s.grab("R(-/0)", 1, "ann ann1 A:1")
 	if d.Body != nil {
 		t.Errorf("a restored grant is sent again: %q", d.Body)
 	}
@@ -93,7 +93,7 @@ func TestRestoredGrantIsDurableAndNotSentAgain(t *testing.T) {
 	}
 	s.requireKeys(
 		"buyers hash ann=1 ann1",
-		"grants hash ann1=0 - 0|g ann1 ann A:1",
+		"grants hash ann1=- 0|g ann1 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=8, gen=2, grants=1",
 		"stock:A string 4",
 	)
@@ -101,13 +101,13 @@ func TestRestoredGrantIsDurableAndNotSentAgain(t *testing.T) {
 
 func TestOneOrderTwiceInABatchIsOneGrantAndSentOnce(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(5))
-	d := s.grab("W R(1/p1/1)", 1, "ann ann1 A:1", "ann ann1 A:1")
+	d := s.grab("W R(p1/1)", 1, "ann ann1 A:1", "ann ann1 A:1")
 	s.requireBody(d, "1/7/1/p1 ann1")
-	d = s.grab("R(1/p1/1) W R(1/p1/1)", 1, "ann ann1 A:1", "bob bob1 A:1", "ann ann1 A:1")
+	d = s.grab("R(p1/1) W R(p1/1)", 1, "ann ann1 A:1", "bob bob1 A:1", "ann ann1 A:1")
 	s.requireBody(d, "1/7/2/p1 bob1 ann1")
 	s.requireKeys(
 		"buyers hash ann=1 ann1, bob=1 bob1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 2|g bob1 bob A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1, bob1=p1 2|g bob1 bob A:1",
 		"meta hash applied=0, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/2/p1 bob1 ann1, 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",
@@ -144,7 +144,7 @@ func TestLimitOfSeveral(t *testing.T) {
 	s.grab("L(3) W", 3, "ann ann5 A:1", "bob bob1 A:3")
 	s.requireKeys(
 		"buyers hash ann=3 ann3, bob=3 bob1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:2, ann3=1 p1 1|g ann3 ann A:1, bob1=1 p1 2|g bob1 bob A:3",
+		"grants hash ann1=p1 1|g ann1 ann A:2, ann3=p1 1|g ann3 ann A:1, bob1=p1 2|g bob1 bob A:3",
 		"meta hash applied=0, buyers=2, era=ERA, fence=7, gen=1, grants=3",
 		"outbox:p1 list 1/7/2/p1 bob1, 1/7/1/p1 ann1 ann3",
 		"outboxes hash p1=0 0",
@@ -157,7 +157,7 @@ func TestNoLimit(t *testing.T) {
 	s.grab("W W W S(A)", 0, "ann ann1 A:4", "ann ann2 A:4", "ann ann3 A:1", "ann ann4 A:1")
 	s.requireKeys(
 		"buyers hash ann=9 ann3",
-		"grants hash ann1=1 p1 1|g ann1 ann A:4, ann2=1 p1 1|g ann2 ann A:4, ann3=1 p1 1|g ann3 ann A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:4, ann2=p1 1|g ann2 ann A:4, ann3=p1 1|g ann3 ann A:1",
 		"meta hash applied=0, buyers=1, era=ERA, fence=7, gen=1, grants=3",
 		"outbox:p1 list 1/7/1/p1 ann1 ann2 ann3",
 		"outboxes hash p1=0 0",
@@ -184,7 +184,7 @@ func TestCartIsAllOrNothing(t *testing.T) {
 	s.requireBody(d, "1/7/1/p1 ann1 cid1")
 	s.requireKeys(
 		"buyers hash ann=6 ann1, cid=12 cid1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:2 B:1 C:3, cid1=1 p1 1|g cid1 cid A:3 C:9",
+		"grants hash ann1=p1 1|g ann1 ann A:2 B:1 C:3, cid1=p1 1|g cid1 cid A:3 C:9",
 		"meta hash applied=0, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/1/p1 ann1 cid1",
 		"outboxes hash p1=0 0",
@@ -221,9 +221,9 @@ func TestAdjustmentTakesStockAndNoUserHoldsIt(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(9))
 	d := s.grab("W W S(A)", 1, "- adj1 A:4", "- adj2 A:4", "- adj3 A:2")
 	s.requireBody(d, "1/7/1/p1 adj1 adj2")
-	s.grab("R(1/p1/1)", 1, "- adj1 A:4")
+	s.grab("R(p1/1)", 1, "- adj1 A:4")
 	s.requireKeys(
-		"grants hash adj1=1 p1 1|a adj1  A:4, adj2=1 p1 1|a adj2  A:4",
+		"grants hash adj1=p1 1|a adj1  A:4, adj2=p1 1|a adj2  A:4",
 		"meta hash applied=0, buyers=0, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/2/p1 adj1, 1/7/1/p1 adj1 adj2",
 		"outboxes hash p1=0 0",

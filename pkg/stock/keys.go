@@ -26,7 +26,8 @@ func (k Keys) Stock(sku string) string { return k.base + "stock:" + sku }
 // Who gave everything back keeps an entry of 0 units.
 func (k Keys) Buyers() string { return k.base + "buyers" }
 
-// Grants is a hash: order id -> "GEN PROCESS NUMBER\n" + record.
+// Grants is a hash: order id -> "PROCESS NUMBER\n" + record; "- 0" for one that a
+// restore wrote.
 func (k Keys) Grants() string { return k.base + "grants" }
 
 // Applied is a hash: giveback id -> units.

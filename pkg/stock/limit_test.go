@@ -73,7 +73,7 @@ func TestAllLimitsHoldAtOnceOrNothingIsTaken(t *testing.T) {
 	s.requireUsed("sale_sale", "", "map[:5]")
 	// Lowering it below what is used takes nothing back and grants nothing new.
 	all[2].Max = 1
-	s.limited("C(sale_sale) R(1/p1/1)", all, noon, "dan d1 A:1", "ann a1 A:2")
+	s.limited("C(sale_sale) R(p1/1)", all, noon, "dan d1 A:1", "ann a1 A:2")
 	s.requireUsed("sale_sale", "", "map[:5]")
 	st := must(s.store.State(t.Context(), s.id, []string{"A"}))(t)
 	if st.Remaining["A"] != 95 {

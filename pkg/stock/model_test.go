@@ -99,7 +99,7 @@ func (m *model) grab(b stock.Batch) []string {
 func (m *model) decide(b stock.Batch, a stock.Ask) string {
 	g := a.Grant
 	if known := m.grants[g.OrderID]; known != nil {
-		return fmt.Sprintf("R(%d/%s/%d)", known.generation, known.process, known.number)
+		return fmt.Sprintf("R(%s/%d)", known.process, known.number)
 	}
 	has := m.bought[g.User]
 	if g.User != "" && m.perUser > 0 && has.units+g.Units() > m.perUser {
@@ -218,7 +218,7 @@ func (m *model) dump() string {
 		bought[user] = fmt.Sprintf("%d %s", h.units, h.last)
 	}
 	for order, g := range m.grants {
-		grants[order] = fmt.Sprintf("%d %s %d|%s", g.generation, g.process, g.number, grantText(*g.ask.Grant))
+		grants[order] = fmt.Sprintf("%s %d|%s", g.process, g.number, grantText(*g.ask.Grant))
 	}
 	for id, units := range m.applied {
 		applied[id] = fmt.Sprint(units)

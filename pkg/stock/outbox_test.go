@@ -94,7 +94,7 @@ func TestProcessIsForgottenOnceItsOutboxIsEmpty(t *testing.T) {
 	}
 	s.requireKeys(
 		"buyers hash ann=1 ann1, bob=1 bob1, cid=1 cid1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 2|g bob1 bob A:1, cid1=1 p1 3|g cid1 cid A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1, bob1=p1 2|g bob1 bob A:1, cid1=p1 3|g cid1 cid A:1",
 		"meta hash applied=0, buyers=3, era=ERA, fence=7, gen=1, grants=3",
 		"stock:A string 6",
 	)

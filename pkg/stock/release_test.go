@@ -27,14 +27,14 @@ func TestGivebackOfAllUnitsFreesTheBuyer(t *testing.T) {
 	s.requireKeys(
 		"applied hash cancel:ann1=1",
 		"buyers hash ann=0 ann1, bob=1 bob1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1, bob1=1 p1 1|g bob1 bob A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1, bob1=p1 1|g bob1 bob A:1",
 		"meta hash applied=1, buyers=2, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/1/p1 ann1 bob1",
 		"outboxes hash p1=0 0",
 		"stock:A string 4",
 	)
 	s.grab("W A(bob1)", 1, "ann ann2 A:1", "bob bob2 A:1")
-	d := s.grab("R(1/p1/1)", 1, "ann ann1 A:1")
+	d := s.grab("R(p1/1)", 1, "ann ann1 A:1")
 	if d.Applied != 1 {
 		t.Errorf("decision counts %d givebacks, want 1", d.Applied)
 	}
@@ -47,7 +47,7 @@ func TestLastGivebackKeepsTheBuyersEntry(t *testing.T) {
 	s.requireKeys(
 		"applied hash cancel:ann1=1",
 		"buyers hash ann=0 ann1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1",
 		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",
@@ -63,7 +63,7 @@ func TestPartialGivebackKeepsTheBuyer(t *testing.T) {
 	s.requireKeys(
 		"applied hash return:r1=2",
 		"buyers hash ann=2 ann2",
-		"grants hash ann1=1 p1 1|g ann1 ann A:2 B:1, ann2=1 p1 1|g ann2 ann A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:2 B:1, ann2=p1 1|g ann2 ann A:1",
 		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=2",
 		"outbox:p1 list 1/7/1/p1 ann1 ann2",
 		"outboxes hash p1=0 0",
@@ -94,7 +94,7 @@ func TestGivebackOfUnlimitedStockOnlyFreesTheUser(t *testing.T) {
 	s.requireKeys(
 		"applied hash expire:ann1=1",
 		"buyers hash ann=0 ann1",
-		"grants hash ann1=1 p1 1|g ann1 ann A:1",
+		"grants hash ann1=p1 1|g ann1 ann A:1",
 		"meta hash applied=1, buyers=1, era=ERA, fence=7, gen=1, grants=1",
 		"outbox:p1 list 1/7/1/p1 ann1",
 		"outboxes hash p1=0 0",

@@ -16,7 +16,7 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 		return []any{"ok", "1", "7", int64(0), code, details, []any{int64(5)}}
 	}
 	for name, reply := range map[string][]any{
-		"won": good("W"), "replayed": good("R", "1 p 1\nrecord"), "already": good("A", "o0"), "limit": good("L", int64(2)),
+		"won": good("W"), "replayed": good("R", "p 1\nrecord"), "already": good("A", "o0"), "limit": good("L", int64(2)),
 		"sold out": good("S", int64(1)), "count": good("C", int64(1)), "throttled": good("T", int64(20)),
 	} {
 		if _, err := b.decision(reply, &in); err != nil {
@@ -45,8 +45,8 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 		"unknown code":             good("X"),
 		"replay without a grant":   good("R"),
 		"replay of rubbish":        good("R", "rubbish"),
-		"replay of no generation":  good("R", "x p 1\nrecord"),
-		"replay of no number":      good("R", "1 p x\nrecord"),
+		"replay of no process":     good("R", "1\nrecord"),
+		"replay of no number":      good("R", "p x\nrecord"),
 		"already without an order": good("A", int64(1)),
 		"limit without units":      good("L", "2"),
 		"sold out of nothing":      good("S"),

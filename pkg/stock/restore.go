@@ -45,7 +45,7 @@ func (s *Store) BeginRestore(saleID string, chunk int) *Restore {
 // may be added once.
 func (r *Restore) Grant(ctx context.Context, orderID string, record []byte) error {
 	r.count.grants++
-	return r.add(ctx, r.tmp.Grants(), orderID, restoredHead+string(record))
+	return r.add(ctx, r.tmp.Grants(), orderID, restoredBy+" 0\n"+string(record))
 }
 
 // Buyer adds a user who was granted something, with the units they hold and their
@@ -113,7 +113,7 @@ type Target struct {
 	Remaining  map[string]int64 // per SKU of the sale; -1 is unlimited
 }
 
-// check refuses what would be taken for something else: 0 marks restored grants,
+// check refuses what would be taken for something else: 0 is no generation,
 // and a count below zero would come to mean unlimited on its way up.
 func (t *Target) check() error {
 	if t.Generation < 1 || len(t.Remaining) == 0 {

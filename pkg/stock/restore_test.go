@@ -51,7 +51,7 @@ func TestRestoreReplacesEverythingInOneStep(t *testing.T) {
 	s.requireKeys(
 		"applied hash cancel:xo0=2, cancel:xo1=2, cancel:xo2=2, cancel:xo3=2, cancel:xo4=2",
 		"buyers hash u0=1 o0, u1=1 o1, u2=1 o2, u3=1 o3, u4=1 o4",
-		"grants hash o0=0 - 0|g o0 u0 A:1, o1=0 - 0|g o1 u1 A:1, o2=0 - 0|g o2 u2 A:1, o3=0 - 0|g o3 u3 A:1, o4=0 - 0|g o4 u4 A:1",
+		"grants hash o0=- 0|g o0 u0 A:1, o1=- 0|g o1 u1 A:1, o2=- 0|g o2 u2 A:1, o3=- 0|g o3 u3 A:1, o4=- 0|g o4 u4 A:1",
 		"meta hash applied=5, buyers=5, era=ERA, fence=9, gen=2, grants=5",
 		"outbox:p1 list 1/7/1/p1 cid1 dan1",
 		"outboxes hash p1=0 0",

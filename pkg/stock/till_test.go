@@ -146,7 +146,7 @@ func (s *till) decide(want string, b stock.Batch) stock.Decision {
 func answerText(a stock.Answer) string {
 	switch a.Code {
 	case stock.CodeReplayed:
-		return fmt.Sprintf("R(%d/%s/%d)", a.Replay.Generation, a.Replay.Process, a.Replay.Number)
+		return fmt.Sprintf("R(%s/%d)", a.Replay.Process, a.Replay.Number)
 	case stock.CodeAlreadyGrabbed:
 		return "A(" + a.OrderID + ")"
 	case stock.CodeLimit:
@@ -242,7 +242,7 @@ func (s *till) value(key, kind string) string {
 	return strings.Join(parts, ", ")
 }
 
-// fieldText shows a grant as "GEN PROCESS NUMBER|KIND ORDER USER SKU:QUANTITY" and
+// fieldText shows a grant as "PROCESS NUMBER|KIND ORDER USER SKU:QUANTITY" and
 // the sale's era as ERA.
 func (s *till) fieldText(value string) string {
 	s.t.Helper()
