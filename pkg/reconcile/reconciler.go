@@ -43,6 +43,7 @@ type Ledger interface {
 	AllGivebackIDs(ctx context.Context, saleID string, visit func(id string, units int64) error) error
 	GetGiveback(ctx context.Context, saleID, id string) (sale.Giveback, error)
 	UnappliedGivebacks(ctx context.Context, after *sale.Giveback, limit int) ([]sale.Giveback, error)
+	HighestLimits(ctx context.Context, saleID string) (perUser int64, byLimit map[string]int64, err error)
 	Verify(ctx context.Context, saleID string) ([]ledger.Check, error)
 }
 

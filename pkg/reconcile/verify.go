@@ -51,7 +51,7 @@ const (
 var ledgerGuarantees = map[string]int{
 	"sold_within_stock": guaranteeNoOversell, "items_equal_orders": guaranteeNoOversell, "items_equal_flows": guaranteeNoOversell,
 	"flows_chain": guaranteeNoOversell, "flows_end_at_stock": guaranteeNoOversell,
-	"per_user_limit":    guaranteeLimits,
+	"per_user_limit": guaranteeLimits, "limits": guaranteeLimits, "counters_equal_flows": guaranteeLimits, "counters_equal_orders": guaranteeLimits,
 	"orders_have_flows": guaranteeOneOrder, "flows_have_orders": guaranteeOneOrder, "orders_expire": guaranteeOneOrder,
 	"returned_equals_flows": guaranteeReturns, "flows_have_givebacks": guaranteeReturns, "givebacks_have_flows": guaranteeReturns,
 }
@@ -136,9 +136,8 @@ func (v *verification) do(ctx context.Context) (err error) {
 	if v.sale, err = v.ledger.GetSale(ctx, v.out.SaleID); err != nil {
 		return err
 	}
-	v.highest = highest{PerUser: v.sale.PerUserLimit, Limits: make(map[string]int64, len(v.sale.Limits))}
-	for _, l := range v.sale.Limits {
-		v.highest.Limits[l.Name()] = l.Max
+	if v.highest.PerUser, v.highest.Limits, err = v.ledger.HighestLimits(ctx, v.sale.ID); err != nil {
+		return err
 	}
 	found, state, err := v.probe(ctx, &v.sale)
 	if err != nil {
