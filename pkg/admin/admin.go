@@ -10,7 +10,7 @@
 // loaded is loaded by whoever notices. Every request may be repeated.
 //
 // The files: sale.go, draft.go, change.go and lifecycle.go are sales, view.go how
-// they are shown; adjust.go is their stock; order.go, flow.go, deadletter.go and
+// they are shown; adjust.go is their stock; order.go, pay.go, return.go, flow.go, deadletter.go and
 // report.go are the books; publisher.go is the schedule; service.go is all of it
 // as one role of a process.
 package admin
@@ -60,6 +60,8 @@ type Books interface {
 	GetOrder(ctx context.Context, orderID string) (sale.Order, error)
 	ListOrders(ctx context.Context, q ledger.OrderQuery) ([]sale.Order, error)
 	Cancel(ctx context.Context, orderID, actor, reason string) (sale.Order, sale.Giveback, error)
+	Pay(ctx context.Context, orderID string) (sale.Order, error)
+	Return(ctx context.Context, r ledger.Return) (sale.Order, sale.Giveback, error)
 	GetDead(ctx context.Context, saleID, orderID string) (ledger.DeadLetter, error)
 }
 

@@ -39,6 +39,8 @@ const (
 	verify  = "GET /admin/v1/sales/{sale_id}/verify"
 	getO    = "GET /admin/v1/orders/{order_id}"
 	cancelO = "POST /admin/v1/orders/{order_id}/cancel"
+	payO    = "POST /admin/v1/orders/{order_id}/pay"
+	returnO = "POST /admin/v1/orders/{order_id}/returns"
 )
 
 // field is a request in which one field, header or parameter is wrong.
@@ -200,7 +202,22 @@ func wrongDecisions() []wrong {
 	all = append(all, unread(cancelO, "/admin/v1/orders/"+unknown+"/cancel")...)
 	for _, id := range []string{unknown, elsewhere, "x", "s.x", "%C3%BC"} {
 		all = append(all, missing(getO, "/admin/v1/orders/"+id, nil, admin.CodeOrderNotFound),
-			missing(cancelO, "/admin/v1/orders/"+id+"/cancel", nil, admin.CodeOrderNotFound))
+			missing(cancelO, "/admin/v1/orders/"+id+"/cancel", nil, admin.CodeOrderNotFound),
+			missing(payO, "/admin/v1/orders/"+id+"/pay", nil, admin.CodeOrderNotFound),
+			missing(returnO, "/admin/v1/orders/"+id+"/returns", `{"return_id":"r","items":[{"sku":"A","quantity":1}]}`, admin.CodeOrderNotFound))
+	}
+	all = append(all, unread(payO, "/admin/v1/orders/"+unknown+"/pay")...)
+	all = append(all, unread(returnO, "/admin/v1/orders/"+unknown+"/returns")...)
+	for body, name := range map[string]string{
+		`{"items":[{"sku":"A","quantity":1}]}`:                                               "return_id",
+		`{"return_id":"a b","items":[{"sku":"A","quantity":1}]}`:                             "return_id",
+		`{"return_id":"` + strings.Repeat("x", 65) + `","items":[{"sku":"A","quantity":1}]}`: "return_id",
+		`{"return_id":"r"}`: "items",
+		`{"return_id":"r","items":[{"sku":"A","quantity":0}]}`:                                             "items[0].quantity",
+		`{"return_id":"r","items":[{"sku":"A","quantity":1},{"sku":"A","quantity":1}]}`:                    "items[1].sku",
+		`{"return_id":"r","items":[{"sku":"A","quantity":1}],"reason":"` + strings.Repeat("x", 201) + `"}`: "reason",
+	} {
+		all = append(all, field(returnO, "/admin/v1/orders/"+unknown+"/returns", body, name))
 	}
 	all = append(all, unread(recon, salePath("s", "reconcile"))...)
 	return append(all,

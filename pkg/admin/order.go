@@ -142,7 +142,7 @@ func readBecause(r *http.Request) (because, error) {
 // cancelOrder decides in the ledger and then gives the stock back. Once the
 // ledger has decided, the client leaving must not keep the stock away from others.
 func (a *API) cancelOrder(r *http.Request) (answer, error) {
-	_, id, err := orderID(r)
+	saleID, id, err := orderID(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -157,7 +157,7 @@ func (a *API) cancelOrder(r *http.Request) (answer, error) {
 			With("order_status", string(state.Status))
 	}
 	if err != nil {
-		return answer{}, noOrder(err)
+		return answer{}, a.refusal(ctx, saleID, id, err)
 	}
 	a.giveBack(ctx, giveback)
 	return ok(o), nil

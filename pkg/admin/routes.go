@@ -41,6 +41,8 @@ var routes = []struct {
 	{"GET /admin/v1/sales/{sale_id}/verify", (*API).verify},
 	{"GET /admin/v1/orders/{order_id}", (*API).getOrder},
 	{"POST /admin/v1/orders/{order_id}/cancel", (*API).cancelOrder},
+	{"POST /admin/v1/orders/{order_id}/pay", (*API).payOrder},
+	{"POST /admin/v1/orders/{order_id}/returns", (*API).returnOrder},
 }
 
 // Routes lists the patterns that the API serves.
