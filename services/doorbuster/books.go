@@ -86,8 +86,12 @@ type orderView struct {
 	User      string           `json:"user"`
 	Status    sale.OrderStatus `json:"status"`
 	Lines     []sale.OrderLine `json:"items"`
+	Reason    string           `json:"reason,omitempty"`
 	CreatedAt time.Time        `json:"created_at"`
+	UpdatedAt time.Time        `json:"updated_at"`
 	ExpiresAt time.Time        `json:"expires_at"`
+	// LatePaymentAt is when it was paid for after it had ended.
+	LatePaymentAt time.Time `json:"late_payment_at,omitzero"`
 }
 
 // Run prints the orders.

@@ -60,6 +60,38 @@ func TestAnOperatorRunsASaleFromTheCommandLine(t *testing.T) {
 	}
 }
 
+func TestAnOperatorDealsWithOrdersFromTheCommandLine(t *testing.T) {
+	s := openShop(t)
+	succeed(t, "sale", "create", "--id=tv", "--name=Television", "--item=TV:100:19900", "--per-user-limit=3", "--approve")
+	bought := func(user string) string {
+		order := s.grab(t, "tv", user, "k")
+		harness.Eventually(t, 30*time.Second, "the order is written", func() (bool, string) {
+			text := succeed(t, "order", "show", order)
+			return strings.Contains(text, "pending_payment"), text
+		})
+		return order
+	}
+	paid, cancelled := bought("ann"), bought("bob")
+	contains(t, "show", succeed(t, "order", "show", paid), paid, "of user ann in sale tv", "TV   1         0         19900")
+	contains(t, "pay", succeed(t, "order", "pay", paid), "paid")
+	contains(t, "return", succeed(t, "order", "return", paid, "TV:1", "--id=r1", "--reason=too large"), "TV   1         1")
+	contains(t, "return again", succeed(t, "order", "return", paid, "TV:1", "--id=r1", "--json"), `"returned": 1`)
+	contains(t, "cancel", succeed(t, "order", "cancel", cancelled, "--reason=by phone"), "cancelled (admin)")
+	for want, args := range map[string][]string{
+		"return_exceeds_order (409)":  {"order", "return", paid, "TV:1", "--id=r2"},
+		"order_cancelled (409)":       {"order", "pay", cancelled},
+		"order_not_cancellable (409)": {"order", "cancel", paid},
+		"must be SKU:QUANTITY":        {"order", "return", paid, "TV", "--id=r2"},
+		"order_not_found (404)":       {"order", "show", "nothing"},
+	} {
+		if code, _, stderr := command(t, args...); code != exitFailed || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, %q, want %q", args, code, stderr, want)
+		}
+	}
+	contains(t, "a late payment", succeed(t, "order", "show", cancelled), "to be refunded")
+	contains(t, "verify", succeed(t, "verify", "tv"), "0 violated")
+}
+
 func TestWhatTheAPIRefusesIsTold(t *testing.T) {
 	openShop(t)
 	for _, test := range []struct {
