@@ -16,6 +16,8 @@ import (
 
 // all registers every metric of every stage.
 func all(registry prometheus.Registerer) (*GrabMetrics, *OrderMetrics, *ReconcileMetrics, *HTTPMetrics) {
+	NewEventMetrics(registry, []string{"paid"})
+	NewWebhookMetrics(registry, []string{"timeout"}, []string{"parked"})
 	return NewGrabMetrics(registry, []string{"won", "sold_out"}),
 		NewOrderMetrics(registry, []string{"orders", "flows"}, []string{"deadlock"}),
 		NewReconcileMetrics(registry, []string{"ok", "failed"}, []string{"audit", "load"}, []string{"fold"}, []string{"remaining"}),
@@ -44,6 +46,10 @@ func TestEveryKnownLabelStartsAtZero(t *testing.T) {
 		`doorbuster_grab_script_seconds_count 0`,
 		`doorbuster_order_rows_total{table="flows"} 0`,
 		`doorbuster_order_retries_total{reason="deadlock"} 0`,
+		`doorbuster_event_published_total{kind="paid"} 0`,
+		`doorbuster_event_lag_seconds 0`,
+		`doorbuster_webhook_calls_total{result="timeout"} 0`,
+		`doorbuster_webhook_ended_total{state="parked"} 0`,
 		`doorbuster_reconcile_runs_total{reason="load",result="failed"} 0`,
 		`doorbuster_reconcile_drift_total{kind="remaining"} 0`,
 		`doorbuster_reconcile_step_seconds_count{step="fold"} 0`,
@@ -73,7 +79,7 @@ func TestNamesFollowTheHouseRule(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
 	}
-	ours := regexp.MustCompile(`^doorbuster_(grab|order|reconcile|http)_[a-z_]+$`)
+	ours := regexp.MustCompile(`^doorbuster_(grab|order|event|webhook|reconcile|http)_[a-z_]+$`)
 	for _, family := range families {
 		name, kind := family.GetName(), family.GetType().String()
 		if !ours.MatchString(name) || (kind == "COUNTER") != strings.HasSuffix(name, "_total") {
