@@ -56,6 +56,7 @@ type StockLedger interface {
 
 // Books holds what was sold, and what could not be written.
 type Books interface {
+	ListChanges(ctx context.Context, saleID string, after int64, limit int) ([]ledger.Change, error)
 	ListFlows(ctx context.Context, q ledger.FlowQuery) ([]sale.Flow, error)
 	GetOrder(ctx context.Context, orderID string) (sale.Order, error)
 	ListOrders(ctx context.Context, q ledger.OrderQuery) ([]sale.Order, error)

@@ -2,8 +2,8 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -11,20 +11,24 @@ import (
 )
 
 // saleChange is the body of PATCH /admin/v1/sales/{sale_id}; what is absent
-// stays as it is.
+// stays as it is. Once a sale is approved its limits stay the same ones: of each only
+// the maximum can change.
 type saleChange struct {
-	Name          *string     `json:"name"`
-	StartsAt      *string     `json:"starts_at"`
-	EndsAt        *string     `json:"ends_at"`
-	PaymentWindow *string     `json:"payment_window"`
-	PerUserLimit  *int64      `json:"per_user_limit"`
-	Timezone      *string     `json:"timezone"`
-	Items         []itemDraft `json:"items"`
-	Reason        string      `json:"reason"` // kept in the sale's history
+	Name          *string      `json:"name"`
+	StartsAt      *string      `json:"starts_at"`
+	EndsAt        *string      `json:"ends_at"`
+	PaymentWindow *string      `json:"payment_window"`
+	PerUserLimit  *int64       `json:"per_user_limit"`
+	Timezone      *string      `json:"timezone"`
+	Items         []itemDraft  `json:"items"`
+	Limits        []limitDraft `json:"limits"`
+	RateLimit     *int64       `json:"rate_limit"`
+	Regrab        *bool        `json:"regrab_after_cancel"`
+	Reason        string       `json:"reason"` // kept in the sale's history
 }
 
 // ofDraft reports whether only a draft can be changed so: grants rely on the
-// items, and limits may rely on the time zone.
+// items, and what is counted relies on the time zone.
 func (c *saleChange) ofDraft() (field string, yes bool) {
 	switch {
 	case c.Items != nil:
@@ -38,7 +42,7 @@ func (c *saleChange) ofDraft() (field string, yes bool) {
 func (c *saleChange) rules() saleRules {
 	return saleRules{
 		Name: c.Name, StartsAt: c.StartsAt, EndsAt: c.EndsAt, PaymentWindow: c.PaymentWindow,
-		PerUserLimit: c.PerUserLimit, Timezone: c.Timezone,
+		PerUserLimit: c.PerUserLimit, Timezone: c.Timezone, Limits: c.Limits, RateLimit: c.RateLimit, Regrab: c.Regrab,
 	}
 }
 
@@ -49,17 +53,12 @@ func (c *saleChange) apply(s *sale.Sale) error {
 	case s.Status == sale.StatusEnded:
 		return wrongState(s.Status, "a sale that has ended can't be changed")
 	case draftOnly && s.Status != sale.StatusDraft:
-		p := web.Conflict(CodeSaleNotDraft, "only a draft can change its "+field).With("sale_status", string(s.Status))
-		p.Field = field
-		return p
+		return draftOnlyField(s.Status, field, "only a draft can change its "+field)
 	}
-	before := s.PerUserLimit
+	before := s.Limits
 	rules := c.rules()
 	if err := rules.apply(s); err != nil {
 		return err
-	}
-	if s.Status != sale.StatusDraft && lowered(before, s.PerUserLimit) {
-		return web.InvalidField("per_user_limit", fmt.Sprintf("can only be raised once a sale is approved: it is %d", before))
 	}
 	if c.Items != nil {
 		var err error
@@ -67,13 +66,37 @@ func (c *saleChange) apply(s *sale.Sale) error {
 			return err
 		}
 	}
-	return s.Validate()
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if s.Status != sale.StatusDraft && !sameLimits(before, s.Limits) {
+		return draftOnlyField(s.Status, "limits",
+			"only a draft can get or lose limits; once a sale is approved, give all of its limits, each with its maximum")
+	}
+	return nil
 }
 
-// lowered reports whether a limit became stricter; 0 is none. Users may hold as
-// much as the old one allowed, which verification would then call a violation.
-func lowered(from, to int64) bool {
-	return to != 0 && (from == 0 || to < from)
+// draftOnlyField refuses a change that is possible before approval only.
+func draftOnlyField(present sale.Status, field, detail string) *web.Problem {
+	p := web.Conflict(CodeSaleNotDraft, detail).With("sale_status", string(present))
+	p.Field = field
+	return p
+}
+
+// sameLimits reports whether both have limits of the same names, and gives those
+// of after the order of before: whichever refuses first is named.
+func sameLimits(before, after []sale.Limit) bool {
+	if len(before) != len(after) {
+		return false
+	}
+	for i, l := range before {
+		at := slices.IndexFunc(after, func(other sale.Limit) bool { return other.Name() == l.Name() })
+		if at < 0 {
+			return false
+		}
+		after[i], after[at] = after[at], after[i]
+	}
+	return true
 }
 
 func (a *API) changeSale(r *http.Request) (answer, error) {
@@ -84,6 +107,9 @@ func (a *API) changeSale(r *http.Request) (answer, error) {
 	change, problem := web.Decode[saleChange](r)
 	if problem != nil {
 		return answer{}, problem
+	}
+	if change.Reason != "" && !validReason(change.Reason) {
+		return answer{}, web.InvalidField("reason", reasonRange)
 	}
 	// The client leaving must not keep the catalogue behind the ledger.
 	ctx := context.WithoutCancel(r.Context())

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -30,15 +29,17 @@ const generatedIDLen = 10
 // saleDraft is the body of POST /admin/v1/sales. Pointers tell what is absent
 // from what is zero.
 type saleDraft struct {
-	ID            string            `json:"id"`
-	Name          string            `json:"name"`
-	StartsAt      *string           `json:"starts_at"`
-	EndsAt        *string           `json:"ends_at"`
-	PaymentWindow *string           `json:"payment_window"`
-	PerUserLimit  *int64            `json:"per_user_limit"`
-	Timezone      *string           `json:"timezone"`
-	Items         []itemDraft       `json:"items"`
-	Limits        []json.RawMessage `json:"limits"`
+	ID            string       `json:"id"`
+	Name          string       `json:"name"`
+	StartsAt      *string      `json:"starts_at"`
+	EndsAt        *string      `json:"ends_at"`
+	PaymentWindow *string      `json:"payment_window"`
+	PerUserLimit  *int64       `json:"per_user_limit"`
+	Timezone      *string      `json:"timezone"`
+	Items         []itemDraft  `json:"items"`
+	Limits        []limitDraft `json:"limits"`
+	RateLimit     *int64       `json:"rate_limit"`
+	Regrab        *bool        `json:"regrab_after_cancel"`
 }
 
 type itemDraft struct {
@@ -47,14 +48,14 @@ type itemDraft struct {
 	PriceCents int64  `json:"price_cents"`
 }
 
+type limitDraft struct {
+	Scope  sale.LimitScope  `json:"scope"`
+	Window sale.LimitWindow `json:"window"`
+	Max    *int64           `json:"max"`
+}
+
 // sale returns the draft as a sale, or a *sale.FieldError for the first field that is wrong.
 func (d *saleDraft) sale() (*sale.Sale, error) {
-	if len(d.Limits) > 0 {
-		return nil, &sale.FieldError{
-			Field:   "limits",
-			Message: "several limits at once are not supported by this version; use per_user_limit",
-		}
-	}
 	s := &sale.Sale{
 		ID:            cmp.Or(d.ID, newSaleID()),
 		Name:          d.Name,
@@ -71,7 +72,7 @@ func (d *saleDraft) sale() (*sale.Sale, error) {
 	}
 	rules := saleRules{
 		StartsAt: d.StartsAt, EndsAt: d.EndsAt, PaymentWindow: d.PaymentWindow,
-		PerUserLimit: d.PerUserLimit, Timezone: d.Timezone,
+		PerUserLimit: d.PerUserLimit, Timezone: d.Timezone, Limits: d.Limits, RateLimit: d.RateLimit, Regrab: d.Regrab,
 	}
 	if err := rules.apply(s); err != nil {
 		return nil, err
@@ -98,6 +99,21 @@ func items(drafts []itemDraft) ([]sale.Item, error) {
 	return out, nil
 }
 
+// limits turns the limits of a request into those of a sale.
+func limits(drafts []limitDraft) ([]sale.Limit, error) {
+	var out []sale.Limit // nil for none, as the ledger reads it back
+	for i, l := range drafts {
+		if l.Max == nil {
+			return nil, &sale.FieldError{
+				Field:   fmt.Sprintf("limits[%d].max", i),
+				Message: fmt.Sprintf("is required: 0 to %d units", sale.MaxLimit),
+			}
+		}
+		out = append(out, sale.Limit{Scope: l.Scope, Window: l.Window, Max: *l.Max})
+	}
+	return out, nil
+}
+
 // saleRules are the fields that a draft sets and a change may set again; nil
 // leaves one as it is.
 type saleRules struct {
@@ -107,6 +123,9 @@ type saleRules struct {
 	PaymentWindow *string
 	PerUserLimit  *int64
 	Timezone      *string
+	Limits        []limitDraft
+	RateLimit     *int64
+	Regrab        *bool
 }
 
 // apply sets what is given. It checks the form of the values; their ranges are
@@ -145,7 +164,18 @@ func (r *saleRules) apply(s *sale.Sale) error {
 	if r.Timezone != nil {
 		s.Timezone = *r.Timezone
 	}
-	return nil
+	if r.RateLimit != nil {
+		s.RateLimit = *r.RateLimit
+	}
+	if r.Regrab != nil {
+		s.NoRegrab = !*r.Regrab
+	}
+	if r.Limits == nil {
+		return nil
+	}
+	var err error
+	s.Limits, err = limits(r.Limits)
+	return err
 }
 
 // parseTime reads a time to the millisecond, which is what the ledger keeps.

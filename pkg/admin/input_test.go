@@ -31,6 +31,7 @@ const (
 	end     = "POST /admin/v1/sales/{sale_id}/end"
 	adjust  = "POST /admin/v1/sales/{sale_id}/items/{sku}/adjust"
 	flows   = "GET /admin/v1/sales/{sale_id}/flows"
+	changes = "GET /admin/v1/sales/{sale_id}/changes"
 	orders  = "GET /admin/v1/sales/{sale_id}/orders"
 	dead    = "GET /admin/v1/sales/{sale_id}/dead-letters"
 	replay  = "POST /admin/v1/sales/{sale_id}/dead-letters/{order_id}/replay"
@@ -101,7 +102,11 @@ func wrongDrafts() []wrong {
 		{"per_user_limit", -1, "per_user_limit"}, {"per_user_limit", 1_000_001, "per_user_limit"}, {"per_user_limit", 1.5, "per_user_limit"},
 		{"per_user_limit", "1", "per_user_limit"},
 		{"timezone", "", "timezone"}, {"timezone", "Local", "timezone"}, {"timezone", "Mars/Olympus", "timezone"},
-		{"limits", []any{map[string]any{"scope": "ip", "window": "day", "max": 3}}, "limits"}, {"limits", "many", "limits"},
+		{"limits", "many", "limits"}, {"limits", []any{map[string]any{"scope": "ip", "window": "day"}}, "limits[0].max"},
+		{"limits", []any{limit("crowd", "day", 3)}, "limits[0].scope"}, {"limits", []any{limit("ip", "week", 3)}, "limits[0].window"},
+		{"limits", []any{limit("ip", "day", -1)}, "limits[0].max"}, {"limits", []any{limit("ip", "day", int64(1e13))}, "limits[0].max"},
+		{"limits", []any{limit("ip", "day", 1), limit("ip", "day", 2)}, "limits[1]"},
+		{"rate_limit", -1, "rate_limit"}, {"rate_limit", 1_000_001, "rate_limit"}, {"regrab_after_cancel", "yes", "regrab_after_cancel"},
 		{"items", []any{}, "items"}, {"items", "A", "items"},
 		{"items", []any{map[string]any{"sku": "A"}}, "items[0].stock"},
 		{"items", []any{item("sku", "")}, "items[0].sku"}, {"items", []any{item("sku", "a b")}, "items[0].sku"},
@@ -122,6 +127,7 @@ func wrongChanges() []wrong {
 	for _, bad := range []struct{ body, field string }{
 		{`{"name":""}`, "name"}, {`{"starts_at":"now"}`, "starts_at"}, {`{"starts_at":"2190-01-01T00:00:00Z"}`, "ends_at"},
 		{`{"ends_at":"2001-01-01T00:00:00Z"}`, "ends_at"}, {`{"payment_window":"1ms"}`, "payment_window"},
+		{`{"rate_limit":-1}`, "rate_limit"}, {`{"reason":"two\nlines"}`, "reason"}, {`{"limits":[{"scope":"ip","window":"day"}]}`, "limits[0].max"},
 		{`{"per_user_limit":-1}`, "per_user_limit"}, {`{"per_user_limit":1e30}`, "per_user_limit"}, {`{"id":"t"}`, "id"}, {`{"status":"ended"}`, "status"},
 	} {
 		all = append(all, field(change, salePath("s"), bad.body, bad.field))
@@ -162,7 +168,7 @@ func wrongAdjustments() []wrong {
 func wrongListings() []wrong {
 	var all []wrong
 	for _, listing := range []struct{ route, path string }{
-		{list, "/admin/v1/sales"}, {flows, salePath("s", "flows")}, {orders, salePath("s", "orders")}, {dead, salePath("s", "dead-letters")},
+		{list, "/admin/v1/sales"}, {flows, salePath("s", "flows")}, {changes, salePath("s", "changes")}, {orders, salePath("s", "orders")}, {dead, salePath("s", "dead-letters")},
 	} {
 		for _, limit := range []string{"0", "-1", "201", "x", "", "1&limit=2", "99999999999999999999"} {
 			all = append(all, field(listing.route, listing.path+"?limit="+limit, nil, "limit"))
@@ -176,7 +182,7 @@ func wrongListings() []wrong {
 	}
 	return append(all,
 		field(flows, salePath("s", "flows?cursor=-1"), nil, "cursor"), field(flows, salePath("s", "flows?sku=B"), nil, "sku"),
-		field(flows, salePath("s", "flows?sku="), nil, "sku"),
+		field(flows, salePath("s", "flows?sku="), nil, "sku"), field(changes, salePath("s", "changes?cursor=x"), nil, "cursor"),
 		field(orders, salePath("s", "orders?status=pending"), nil, "status"), field(orders, salePath("s", "orders?user=a%20b"), nil, "user"),
 		field(orders, salePath("s", "orders?cursor="+sale.OrderID("other", "ann", "k")), nil, "cursor"))
 }

@@ -33,6 +33,7 @@ var routes = []struct {
 	{"POST /admin/v1/sales/{sale_id}/end", moveBy(end)},
 	{"POST /admin/v1/sales/{sale_id}/items/{sku}/adjust", (*API).adjust},
 	{"GET /admin/v1/sales/{sale_id}/flows", (*API).listFlows},
+	{"GET /admin/v1/sales/{sale_id}/changes", (*API).listChanges},
 	{"GET /admin/v1/sales/{sale_id}/orders", (*API).listOrders},
 	{"GET /admin/v1/sales/{sale_id}/dead-letters", (*API).listDeadLetters},
 	{"POST /admin/v1/sales/{sale_id}/dead-letters/{order_id}/replay", (*API).replayDeadLetter},

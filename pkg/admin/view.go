@@ -14,8 +14,13 @@ import (
 type saleView struct {
 	sale.Sale
 
-	Phase sale.Phase `json:"phase"`
-	Items []itemView `json:"items"`
+	Phase     sale.Phase   `json:"phase"`
+	Items     []itemView   `json:"items"`
+	Limits    []sale.Limit `json:"limits"`
+	RateLimit int64        `json:"rate_limit"`
+	Regrab    bool         `json:"regrab_after_cancel"`
+	// NoRegrab stays nil: Regrab is how the API says it.
+	NoRegrab *struct{} `json:"no_regrab,omitempty"`
 	saleState
 }
 
@@ -107,7 +112,10 @@ func (a *API) views(ctx context.Context, sales []sale.Sale) ([]saleView, error) 
 
 func viewOf(s sale.Sale, counts []ledger.ItemTotals, state saleState) saleView {
 	s.StartsAt, s.EndsAt = s.StartsAt.UTC(), s.EndsAt.UTC()
-	v := saleView{Sale: s, Phase: s.Phase(time.Now()), Items: make([]itemView, len(counts)), saleState: state}
+	v := saleView{
+		Sale: s, Phase: s.Phase(time.Now()), Items: make([]itemView, len(counts)), saleState: state,
+		Limits: append([]sale.Limit{}, s.Limits...), RateLimit: s.RateLimit, Regrab: !s.NoRegrab,
+	}
 	for i, it := range counts {
 		v.Items[i] = itemView{
 			SKU: it.SKU, Stock: it.Stock, PriceCents: it.PriceCents,
