@@ -83,6 +83,21 @@ func (w LimitWindow) Period(at time.Time, zone *time.Location) string {
 	}
 }
 
+// Start is the first moment of the window that holds at. The zero time is ever.
+func (w LimitWindow) Start(at time.Time, zone *time.Location) time.Time {
+	year, month, day := at.In(zone).Date()
+	switch w {
+	case WindowDay:
+		return firstMoment(year, month, day, zone)
+	case WindowMonth:
+		return firstMoment(year, month, 1, zone)
+	case WindowYear:
+		return firstMoment(year, time.January, 1, zone)
+	default:
+		return time.Time{}
+	}
+}
+
 // End is when the window that holds at ends: the first moment of the next one.
 // The zero time is never.
 func (w LimitWindow) End(at time.Time, zone *time.Location) time.Time {

@@ -46,6 +46,15 @@ func TestWindowsFollowTheCalendarOfTheSale(t *testing.T) {
 		if got := c.window.Period(at, zone); got != c.period {
 			t.Errorf("the %s of %s in %s is %q, want %q", c.window, c.at, c.zone, got, c.period)
 		}
+		// A window begins where the one before it ends.
+		if start := c.window.Start(at, zone); !start.IsZero() {
+			if before := c.window.End(start.Add(-time.Nanosecond), zone); !before.Equal(start) || start.After(at) {
+				t.Errorf("the %s of %s in %s starts at %s, the one before ends at %s", c.window, c.at, c.zone, start, before)
+			}
+			if c.window.Period(start, zone) != c.period {
+				t.Errorf("the %s of %s in %s starts at %s, which is of another", c.window, c.at, c.zone, start)
+			}
+		}
 		end := ""
 		if e := c.window.End(at, zone); !e.IsZero() {
 			end = e.UTC().Format(time.RFC3339)

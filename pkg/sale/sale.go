@@ -76,6 +76,8 @@ type Rules struct {
 	NoRegrab bool `json:"no_regrab,omitempty"`
 	// Fulfilment is nil where the shop is not called.
 	Fulfilment *Fulfilment `json:"fulfilment,omitempty"`
+	// Quota marks the sale that carries a standing quota; see quota.go.
+	Quota bool `json:"quota,omitempty"`
 }
 
 func (r *Rules) validate() error {

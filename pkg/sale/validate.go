@@ -59,6 +59,9 @@ func (s *Sale) Validate() error {
 	if !ValidID(s.ID) {
 		return fieldErrorf("id", "must be 1 to %d of A-Z a-z 0-9 _ -, starting with a letter or digit", MaxIDLen)
 	}
+	if IsQuotaSale(s.ID) {
+		return fieldErrorf("id", "must not begin with %s: that is for quotas", QuotaPrefix)
+	}
 	if s.Name == "" || len(s.Name) > MaxNameLen {
 		return fieldErrorf("name", "must be 1 to %d bytes", MaxNameLen)
 	}
@@ -84,7 +87,11 @@ func (s *Sale) validateWindow() error {
 	if w := time.Duration(s.PaymentWindow); w < time.Second || w > MaxPaymentWindow {
 		return fieldErrorf("payment_window", "must be 1s to %s", MaxPaymentWindow)
 	}
-	if _, err := time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" || s.Timezone == "" {
+	return validateTimezone(s.Timezone)
+}
+
+func validateTimezone(name string) error {
+	if _, err := time.LoadLocation(name); err != nil || name == "Local" || name == "" {
 		return fieldErrorf("timezone", "must be an IANA zone name such as UTC or Europe/Berlin")
 	}
 	return nil
