@@ -15,23 +15,42 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/grab"
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/sale"
+	"github.com/doorbuster/doorbuster/pkg/stream"
 	"github.com/doorbuster/doorbuster/pkg/telemetry"
 	"github.com/doorbuster/doorbuster/pkg/web"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // counter is the grab service of a shop behind HTTP.
 type counter struct {
 	*shop
-	service *grab.Service
-	url     string
+	service  *grab.Service
+	registry *prometheus.Registry
+	url      string
 }
 
 func openCounter(t *testing.T, tuning config.GrabTuning) *counter {
 	t.Helper()
-	s := openShop(t, 10, 1)
+	return openShop(t, 10, 1).open(t, tuning, config.GrabFront{})
+}
+
+// open shows the sale to the grab services and starts one.
+func (s *shop) open(t *testing.T, tuning config.GrabTuning, front config.GrabFront) *counter {
+	t.Helper()
 	if err := s.stream.PutSale(t.Context(), s.sale); err != nil {
 		t.Fatal(err)
 	}
+	return s.serve(t, tuning, front)
+}
+
+// serve starts a grab service with a connection to NATS of its own.
+func (s *shop) serve(t *testing.T, tuning config.GrabTuning, front config.GrabFront) *counter {
+	t.Helper()
+	str, err := stream.Open(stream.Config{URL: s.nats.URL(), PublishTimeout: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(str.Close)
 	identity, err := web.NewIdentity(t.Context(), web.IdentityOptions{TrustUserHeader: true})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +58,7 @@ func openCounter(t *testing.T, tuning config.GrabTuning) *counter {
 	registry := telemetry.NewRegistry()
 	log := slog.New(slog.DiscardHandler)
 	service, err := grab.NewService(grab.ServiceConfig{
-		Tuning: tuning, PublishDeadline: time.Second, Stock: s.store, Stream: s.stream, Identity: identity,
+		Tuning: tuning, Front: front, PublishDeadline: time.Second, Stock: s.store, Stream: str, Identity: identity,
 		Metrics: telemetry.NewGrabMetrics(registry, sale.OutcomeNames()), Log: log,
 	})
 	if err != nil {
@@ -62,7 +81,29 @@ func openCounter(t *testing.T, tuning config.GrabTuning) *counter {
 	service.Mount(router)
 	server := httptest.NewServer(router)
 	t.Cleanup(server.Close)
-	return &counter{shop: s, service: service, url: server.URL}
+	return &counter{shop: s, service: service, registry: registry, url: server.URL}
+}
+
+// metric returns the value of a counter or gauge of the service.
+func (c *counter) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := c.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if len(labels) > 0 && m.GetLabel()[0].GetValue() != labels[0] {
+				continue
+			}
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()
+		}
+	}
+	t.Fatalf("there is no metric %s %v", name, labels)
+	return 0
 }
 
 // call sends a request and returns its status, header and decoded body.
@@ -215,22 +256,5 @@ func TestAWipedSaleAnswers503WithRetryAfter(t *testing.T) {
 	_, _, view := c.call(t, "GET", "/v1/sales/"+c.sale.ID, "", http.Header{})
 	if item := view["items"].([]any)[0].(map[string]any); item["remaining"] != nil {
 		t.Errorf("a sale that is not loaded shows %v units", item["remaining"])
-	}
-}
-
-func TestACallerWhoComesTooFastIsSlowedDown(t *testing.T) {
-	c := openCounter(t, config.GrabTuning{UserRate: 0.001, UserBurst: 2})
-	path := "/v1/sales/" + c.sale.ID + "/grabs"
-	for range 2 {
-		if status, _, got := c.call(t, "POST", path, "", as("u", "Idempotency-Key", "k")); status != http.StatusCreated {
-			t.Fatalf("within the burst: %d %v", status, got)
-		}
-	}
-	status, header, got := c.call(t, "POST", path, "", as("u", "Idempotency-Key", "k"))
-	if status != http.StatusTooManyRequests || got["outcome"] != "rate_limited" || header.Get("Retry-After") == "" {
-		t.Errorf("beyond it: %d %v, Retry-After %q", status, got, header.Get("Retry-After"))
-	}
-	if status, _, got := c.call(t, "POST", path, "", as("v", "Idempotency-Key", "k")); status != http.StatusCreated {
-		t.Errorf("another user: %d %v", status, got)
 	}
 }
