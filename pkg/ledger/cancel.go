@@ -13,7 +13,8 @@ import (
 const ActorUser = "user"
 
 // Cancel ends an order that waits for its payment and decides that its stock
-// comes back. The giveback is to be applied in Redis. The same actor may cancel
+// comes back: what the grab took and nobody brought back yet. Anybody but the owner may
+// cancel a paid order, too; the shop refunds it. The giveback is to be applied in Redis. The same actor may cancel
 // again: nothing changes, the answer is the same. It answers ErrNotFound, and
 // *OrderStatusError when the order's status does not allow it.
 func (l *Ledger) Cancel(ctx context.Context, orderID, actor, reason string) (sale.Order, sale.Giveback, error) {
@@ -21,13 +22,13 @@ func (l *Ledger) Cancel(ctx context.Context, orderID, actor, reason string) (sal
 }
 
 func cancellation(orderID, actor, reason string) comeback {
-	code := sale.ReasonAdmin
+	code, from := sale.ReasonAdmin, []sale.OrderStatus{sale.OrderPendingPayment, sale.OrderPaid}
 	if actor == ActorUser {
-		code = sale.ReasonUser
+		code, from = sale.ReasonUser, from[:1]
 	}
 	return comeback{
 		kind: sale.FlowCancel, ref: orderID, actor: actor, reason: reason, lines: held, event: sale.EventCancelled,
-		from: []sale.OrderStatus{sale.OrderPendingPayment}, to: sale.OrderCancelled, code: code, refused: wrongStatus,
+		from: from, to: sale.OrderCancelled, code: code, refused: wrongStatus,
 		repeats: func(o *sale.Order, flow *flowRow, _ *sale.Giveback) error {
 			if flow.OrderID != o.ID || flow.Actor != fit(actor, maxActor) {
 				return wrongStatus(o)

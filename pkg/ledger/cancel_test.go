@@ -47,14 +47,14 @@ func TestACancelledOrderGivesItsStockBackOnce(t *testing.T) {
 	})
 }
 
-func TestOnlyAnOrderThatWaitsForItsPaymentCanBeCancelled(t *testing.T) {
+func TestItsOwnerCanOnlyCancelAnOrderThatWaitsForItsPayment(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
 		createSale(t, d, "s")
 		g := grab("s", "ann", "1", "A", 3)
 		record(t, d, batchOf(1, g))
 		for _, status := range []sale.OrderStatus{sale.OrderPaid, sale.OrderFulfilled, sale.OrderExpired, sale.OrderRejected} {
 			d.exec(t, "UPDATE orders SET status = ?", string(status))
-			_, _, err := d.Cancel(t.Context(), g.OrderID, "ann", "")
+			_, _, err := d.Cancel(t.Context(), g.OrderID, ledger.ActorUser, "")
 			var refused *ledger.OrderStatusError
 			if !errors.As(err, &refused) || refused.Status != status {
 				t.Errorf("cancelling an order that is %s: got %v", status, err)
@@ -64,6 +64,27 @@ func TestOnlyAnOrderThatWaitsForItsPaymentCanBeCancelled(t *testing.T) {
 		if _, _, err := d.Cancel(t.Context(), "s.nothing", "ann", ""); !errors.Is(err, ledger.ErrNotFound) {
 			t.Errorf("an unknown order: got %v", err)
 		}
+	})
+}
+
+func TestAnOperatorRollsAPaidOrderBack(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		g := grab("s", "ann", "1", "A", 3)
+		record(t, d, batchOf(1, g))
+		_, err := d.Pay(t.Context(), g.OrderID)
+		must(t, err)
+		_, _, err = d.Return(t.Context(), ledger.Return{OrderID: g.OrderID, ID: "r", Lines: []sale.Line{{SKU: "A", Quantity: 1}}, Actor: "op"})
+		must(t, err)
+		for range 2 {
+			order, back, err := d.Cancel(t.Context(), g.OrderID, "op", "")
+			must(t, err)
+			if order.Status != sale.OrderCancelled || len(back.Lines) != 1 || back.Lines[0].Quantity != 2 {
+				t.Errorf("the order is %s and gives %v back, want the 2 units that are left", order.Status, back.Lines)
+			}
+		}
+		equal(t, "sold", item(t, d, "s", "A").Sold, 0)
+		sound(t, d, "s")
 	})
 }
 

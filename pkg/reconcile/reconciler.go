@@ -43,6 +43,7 @@ type Ledger interface {
 	AllGivebackIDs(ctx context.Context, saleID string, visit func(id string, units int64) error) error
 	GetGiveback(ctx context.Context, saleID, id string) (sale.Giveback, error)
 	UnappliedGivebacks(ctx context.Context, after *sale.Giveback, limit int) ([]sale.Giveback, error)
+	SetStock(ctx context.Context, c ledger.StockChange, generation int64, loose ledger.Grants) (ledger.StockSet, error)
 	HighestLimits(ctx context.Context, saleID string) (perUser int64, byLimit map[string]int64, err error)
 	Verify(ctx context.Context, saleID string) ([]ledger.Check, error)
 }
@@ -140,13 +141,16 @@ func (r *Reconciler) serve(ctx context.Context, saleID, reason string) ([]byte, 
 // ReasonDrift. It waits, bounded, for another reconciler that is at it. The report
 // is filled as far as the run came, with an error too.
 func (r *Reconciler) Reconcile(ctx context.Context, saleID, reason string) (Report, error) {
-	x := &run{
+	return r.reconcile(ctx, &run{
 		Reconciler: r, saleID: saleID, forced: reason == ReasonForced || reason == ReasonDrift,
 		report: Report{SaleID: saleID, Reason: reason, StartedAt: r.now().UTC()},
-	}
+	})
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, x *run) (Report, error) {
 	err := x.do(ctx)
 	if err != nil {
-		err = fmt.Errorf("reconcile sale %s: %w", saleID, err)
+		err = fmt.Errorf("reconcile sale %s: %w", x.saleID, err)
 		x.report.Error = err.Error()
 		if x.report.Result == "" {
 			x.report.Result = ResultFailed
@@ -154,7 +158,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, saleID, reason string) (Repo
 	}
 	took := r.now().Sub(x.report.StartedAt)
 	x.report.Duration = sale.Duration(took)
-	r.observe.Run(x.report.Result, reason, took)
+	r.observe.Run(x.report.Result, x.report.Reason, took)
 	r.tell(&x.report)
 	return x.report, err
 }

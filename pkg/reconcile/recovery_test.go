@@ -304,7 +304,7 @@ func TestAGivebackIsNotLostBetweenTwoReconcilers(t *testing.T) {
 				t.Errorf("the earlier generation's switch ended with %v, want it refused", err)
 			}
 			s.must(s.rec.givebacks.Return(context.Background(), s.cancel(user(0))))
-		case StepRecord:
+		case StepGivebacks:
 			die()
 		}
 	}

@@ -32,6 +32,8 @@ const (
 	// question whether it is healthy.
 	ReasonApprove  = "approve"
 	ReasonOperator = "operator"
+	// ReasonStock changes the stock of an item from or to unlimited.
+	ReasonStock = "stock"
 	// ReasonAudit is an audit that found the sale not loaded.
 	ReasonAudit = "audit"
 )
@@ -49,21 +51,21 @@ const (
 	StepClose     Step = "close"
 	StepPublish   Step = "publish"
 	StepFence     Step = "fence"
+	StepRecord    Step = "record_generation"
 	StepMint      Step = "mint"
 	StepTail      Step = "read_stream"
 	StepLedger    Step = "read_ledger"
 	StepFold      Step = "fold"
 	StepWrite     Step = "write"
 	StepCommit    Step = "commit"
-	StepRecord    Step = "record_generation"
 	StepGivebacks Step = "apply_givebacks"
 	StepSignal    Step = "signal"
 )
 
 // Steps lists every step, for metrics.
 var Steps = []Step{
-	StepLease, StepProbe, StepClose, StepPublish, StepFence, StepMint, StepTail, StepLedger, StepFold, StepWrite,
-	StepCommit, StepRecord, StepGivebacks, StepSignal,
+	StepLease, StepProbe, StepClose, StepPublish, StepFence, StepRecord, StepMint, StepTail, StepLedger, StepFold, StepWrite,
+	StepCommit, StepGivebacks, StepSignal,
 }
 
 // Report says what a run found, what differed, what it did and how long it took.

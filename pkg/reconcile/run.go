@@ -22,6 +22,7 @@ type run struct {
 	report Report
 	// atLeast is the least generation Redis will take.
 	atLeast int64
+	restock *restock // nil in most runs
 }
 
 // cleanupTimeout bounds giving a lease back and freeing temporary keys.
@@ -119,7 +120,7 @@ func (x *run) rebuildUntilCurrent(ctx context.Context) error {
 		// A later reconciler that was first has done what we were asked for.
 		var older *stock.OlderGeneration
 		overtaken := errors.As(failure, &older)
-		if found.Loaded && (overtaken || x.report.Attempts == 0 && !x.forced) {
+		if found.Loaded && (overtaken && !x.restock.pending() || x.report.Attempts == 0 && !x.forced) {
 			x.report.Result = ResultHealthy
 			x.report.Generation, x.report.Fence = found.LastGeneration, found.LastFence
 			return nil
@@ -152,6 +153,9 @@ func (x *run) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := x.record(ctx, fence); err != nil {
+		return err
+	}
 	var era lua.Era
 	if err := x.timed(ctx, StepMint, func(ctx context.Context) (err error) {
 		era, err = x.minter.Era(ctx, x.saleID)
@@ -169,8 +173,7 @@ func (x *run) attempt(ctx context.Context) error {
 }
 
 // fence begins the next generation, and has Redis refuse the restore of an earlier
-// one: what is given back to that, and marked as applied, might not be in ours. The
-// ledger counts generations too, so that they go on growing when the stream is made anew.
+// one: what is given back to that, and marked as applied, might not be in ours.
 func (x *run) fence(ctx context.Context, atLeast int64) (fence stream.Fence, err error) {
 	return fence, x.timed(ctx, StepFence, func(ctx context.Context) error {
 		next, err := x.ledger.NextGeneration(ctx, x.saleID)
@@ -181,6 +184,19 @@ func (x *run) fence(ctx context.Context, atLeast int64) (fence stream.Fence, err
 			return err
 		}
 		return x.stock.Announce(ctx, x.saleID, fence.Generation)
+	})
+}
+
+// record tells the ledger of the generation before anything is read there: whoever
+// writes to the ledger what must hold from one generation to the next knows thereby which
+// is the last one; see ledger.SetStock. The ledger counts generations so that they go
+// on growing when the stream is made anew.
+func (x *run) record(ctx context.Context, fence stream.Fence) error {
+	return x.timed(ctx, StepRecord, func(ctx context.Context) error {
+		if err := x.ledger.SetGeneration(ctx, x.saleID, fence.Generation); err != nil {
+			return err
+		}
+		return x.restockAt(ctx, fence)
 	})
 }
 
@@ -201,18 +217,15 @@ func (x *run) publishOutboxes(ctx context.Context) error {
 	})
 }
 
-// afterwards tells the ledger and the grab nodes of the switch, and applies what
+// afterwards tells the grab nodes of the switch, and applies what
 // the ledger decided to give back while the run was reading. A giveback that was
 // decided earlier is in the rebuilt counts; one decided after this look finds the
 // sale loaded.
 func (x *run) afterwards(ctx context.Context, folded Folded) error {
 	x.observe.RestoredGrants(folded.Grants)
-	recorded := x.timed(ctx, StepRecord, func(ctx context.Context) error {
-		return x.ledger.SetGeneration(ctx, x.saleID, x.report.Generation)
-	})
 	applied := x.timed(ctx, StepGivebacks, func(ctx context.Context) error { return x.lateGivebacks(ctx, folded) })
 	signalled := x.timed(ctx, StepSignal, func(context.Context) error { return x.stream.Restocked(x.saleID) })
-	return errors.Join(recorded, applied, signalled)
+	return errors.Join(applied, signalled)
 }
 
 func (x *run) lateGivebacks(ctx context.Context, folded Folded) error {

@@ -32,7 +32,7 @@ type ServiceConfig struct {
 
 // NewService returns a Service that has not begun.
 func NewService(cfg ServiceConfig) (*Service, error) {
-	reasons := append(slices.Clone(stock.Reasons), ReasonForced, ReasonDrift, ReasonAudit, ReasonApprove, ReasonOperator, reasonOther)
+	reasons := append(slices.Clone(stock.Reasons), ReasonForced, ReasonDrift, ReasonAudit, ReasonApprove, ReasonOperator, ReasonStock, reasonOther)
 	metrics := telemetry.NewReconcileMetrics(cfg.Registry, texts(Results), reasons, texts(Steps), DriftKinds)
 	r, err := New(Config{
 		AuditInterval: cfg.Tuning.AuditInterval, RelayInterval: cfg.Tuning.RelayInterval,

@@ -15,6 +15,18 @@ type arguments struct {
 	args []any
 	// records are those of all asks, joined.
 	records []byte
+	// shared is, per ask, the number of the used key of its first limit of scope sale,
+	// counted from 1; nil when no limit is of that scope.
+	shared []int
+}
+
+// sharedBy returns the used key in which an ask counts for everybody; -1 when there is
+// none.
+func (in *arguments) sharedBy(ask int) int {
+	if in.shared == nil {
+		return -1
+	}
+	return in.shared[ask] - 1
 }
 
 // usedKey is one limit in one of its periods.
@@ -135,8 +147,18 @@ func (b *Batch) storedGrants(in *arguments) [][]byte {
 	return grants
 }
 
-// countTexts writes which counters each ask adds to, and lists their keys; nil
-// without limits.
+// share notes the used key of one of n asks, unless it has one.
+func (in *arguments) share(ask, at, n int) {
+	if in.shared == nil {
+		in.shared = make([]int, n)
+	}
+	if in.shared[ask] == 0 {
+		in.shared[ask] = at
+	}
+}
+
+// countTexts writes which counters each ask adds to, and lists their keys; nil where
+// nothing is counted.
 func (b *Batch) countTexts(in *arguments) []string {
 	if len(b.Limits) == 0 {
 		return nil
@@ -165,9 +187,15 @@ func (b *Batch) countTexts(in *arguments) []string {
 				if l.Scope == sale.ScopeIP {
 					ip = l.Subject(g)
 				}
+				if l.Scope == sale.ScopeSale {
+					in.share(i, at, len(b.Asks))
+				}
 			}
 		}
 		texts[i] = string(text) + " " + ip
+	}
+	if len(in.used) == 0 { // adjustments only
+		return nil
 	}
 	return texts
 }

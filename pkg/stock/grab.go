@@ -102,7 +102,13 @@ type Answer struct {
 	Limit   string        // CodeCount: name of the limit that refuses
 	SKU     string        // CodeSoldOut: the first item that is short
 	Wait    time.Duration // CodeThrottled: until the next grab may come
+	// Used is the units used, right after this ask, of the sale's first limit of scope
+	// sale, in the period of the ask; NoCount without one.
+	Used int64
 }
+
+// NoCount stands for the units used where nothing counts them.
+const NoCount int64 = -1
 
 // Decision is the answer to a batch.
 type Decision struct {
@@ -194,6 +200,11 @@ func (b *Batch) decision(reply []any, in *arguments) (Decision, error) {
 	if len(d.Answers) != len(b.Asks) {
 		return Decision{}, fmt.Errorf("%d answers to %d grabs", len(d.Answers), len(b.Asks))
 	}
+	used, err := usedAt(reply, 7, len(in.used))
+	if err != nil {
+		return Decision{}, err
+	}
+	b.tellUsed(d.Answers, used, in)
 	d.Body = b.body(&d)
 	return d, nil
 }
@@ -241,6 +252,38 @@ func answers(codes string, details []any, in *arguments) ([]Answer, error) {
 		next++
 	}
 	return out, nil
+}
+
+// usedAt reads the units used of n used keys.
+func usedAt(reply []any, i, n int) ([]int64, error) {
+	list, err := listAt(reply, i)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != n {
+		return nil, fmt.Errorf("%d used counts for %d used keys", len(list), n)
+	}
+	used := make([]int64, n)
+	for k := range used {
+		if used[k], err = intAt(list, k); err != nil {
+			return nil, err
+		}
+	}
+	return used, nil
+}
+
+// tellUsed tells each ask what was used right after it: it takes the winners off the
+// final count, from the last one on. It uses used up.
+func (b *Batch) tellUsed(answers []Answer, used []int64, in *arguments) {
+	for i := len(answers) - 1; i >= 0; i-- {
+		answers[i].Used = NoCount
+		if at := in.sharedBy(i); at >= 0 {
+			answers[i].Used = used[at]
+			if answers[i].Code == CodeWon {
+				used[at] -= b.Asks[i].Grant.Units()
+			}
+		}
+	}
 }
 
 // indexAt reads an index that Lua counts from 1, of a list of n.

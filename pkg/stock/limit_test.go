@@ -87,6 +87,14 @@ func TestLimitsCountUnlimitedStockToo(t *testing.T) {
 	s.requireUsed("sale_day", noon.Format("2006-01-02"), "map[:3]")
 }
 
+func TestNoLimitHoldsAnAdjustment(t *testing.T) {
+	s := openTill(t, harness.Redis(t).Client(), units(5))
+	all := limits("sale", "sale", 0)
+	s.limited("W", all, noon, "- x A:2")
+	s.limited("C(sale_sale) W S(A)", all, noon, "ann a1 A:1", "- y A:2", "- z A:2")
+	s.requireUsed("sale_sale", "", "map[]")
+}
+
 func TestANewWindowBeginsAtNothing(t *testing.T) {
 	s := openTill(t, harness.Redis(t).Client(), units(100))
 	all := limits("user", "day", 1)

@@ -13,7 +13,7 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 	b := Batch{SaleID: "s", Process: "p", Number: 1, Asks: []Ask{{Grant: grant, Record: sale.AppendGrant(nil, grant)}}}
 	in := arguments{skus: []string{"A"}, used: []usedKey{{limit: sale.Limit{Scope: sale.ScopeUser, Window: sale.WindowDay}}}}
 	good := func(code string, details ...any) []any {
-		return []any{"ok", "1", "7", int64(0), code, details, []any{int64(5)}}
+		return []any{"ok", "1", "7", int64(0), code, details, []any{int64(5)}, []any{int64(3)}}
 	}
 	for name, reply := range map[string][]any{
 		"won": good("W"), "replayed": good("R", "p 1\nrecord"), "already": good("A", "o0"), "limit": good("L", int64(2)),
@@ -40,6 +40,8 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 		"remaining of no item":     change(6, []any{}),
 		"remaining of other items": change(6, []any{"5"}),
 		"cut short":                good("W")[:5],
+		"used is text":             change(7, "x"),
+		"used of no key":           change(7, []any{}),
 		"too few answers":          good(""),
 		"too many answers":         good("WW"),
 		"unknown code":             good("X"),

@@ -111,6 +111,8 @@ type Target struct {
 	Generation int64
 	Fence      uint64
 	Remaining  map[string]int64 // per SKU of the sale; -1 is unlimited
+	// Ends is when the whole state leaves Redis, by the clock of the server; zero is never.
+	Ends time.Time
 }
 
 // check refuses what would be taken for something else: 0 is no generation,
@@ -166,7 +168,7 @@ func (r *Restore) Commit(ctx context.Context, t Target) error {
 	for _, sku := range skus {
 		keys = append(keys, r.live.Stock(sku), r.tmp.Stock(sku))
 	}
-	args := []any{t.Generation, t.Fence, r.count.buyers, r.count.grants, r.count.applied}
+	args := []any{t.Generation, t.Fence, r.count.buyers, r.count.grants, r.count.applied, unixMilli(t.Ends)}
 	forgotten, err := r.store.usedKeys(ctx, r.saleID)
 	if err != nil {
 		return fmt.Errorf("restore sale %s: %w", r.saleID, err)
