@@ -16,6 +16,8 @@
 --   other_era  restored in another era than this script's
 --   moved      see moved()
 --   damaged    a key's size is not the one recorded in meta
+-- The field ends is when the state leaves Redis (Unix ms), nil for never: a key that
+-- a script makes has to expire with the others.
 local function moved()
   if REPLID == '' then return false end
   local info = redis.call('INFO', 'replication')
@@ -23,7 +25,7 @@ local function moved()
 end
 
 local function distrust(meta, buyers, grants, applied)
-  local m = redis.call('HMGET', meta, 'era', 'gen', 'fence', 'buyers', 'grants', 'applied')
+  local m = redis.call('HMGET', meta, 'era', 'gen', 'fence', 'buyers', 'grants', 'applied', 'ends')
   if not m[1] then return 'no_state' end
   if m[1] ~= ERA then return 'other_era' end
   if moved() then return 'moved' end
@@ -31,5 +33,8 @@ local function distrust(meta, buyers, grants, applied)
     or redis.call('HLEN', applied) ~= tonumber(m[6]) then
     return 'damaged'
   end
-  return nil, { gen = m[2], fence = m[3], buyers = tonumber(m[4]), grants = tonumber(m[5]), applied = tonumber(m[6]) }
+  return nil, {
+    gen = m[2], fence = m[3], buyers = tonumber(m[4]), grants = tonumber(m[5]), applied = tonumber(m[6]),
+    ends = m[7] or nil,
+  }
 end

@@ -32,7 +32,7 @@
 -- key is missing or a used key has another size than meta says) and changes
 -- nothing, {'barred'} and changes nothing when trim.lua barred
 -- this number (the caller gave the batch up before it arrived), or
--- {'ok', gen, fence, applied, codes, details, remaining}:
+-- {'ok', gen, fence, applied, codes, details, remaining, used}:
 --   applied    how many givebacks the sale has seen: while it stays the same,
 --              what is sold out stays sold out
 --   codes      one letter per grab:
@@ -45,12 +45,14 @@
 --     T  too many grabs this second; detail: milliseconds until the next may come
 --   details    one value per R, A, L, C, S and T, in order
 --   remaining  units left per stock key after the batch, -1 is unlimited
+--   used       per used key of scope sale the units used after the batch; -1 for the others
 local meta, buyers, grants, applied, outboxes, rate, outbox = unpack(KEYS, 1, 7)
 local per_user, process, number, acked = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local ARGV = ARGV -- a local is found faster than a global
 local per_second, stocks = tonumber(ARGV[5]), tonumber(ARGV[6])
 local everything = ARGV[7]
 local first_stock, first_limit = 8, 8
+local outbox_grace = 48 * 3600 * 1000 -- ms that an outbox outlives a state that ends
 
 local reason, m = distrust(meta, buyers, grants, applied)
 if reason then return { 'distrusted', reason } end
@@ -296,7 +298,8 @@ for _, limit in ipairs(limits) do
   if #fields > 0 then
     local new = redis.call('HSET', limit.key, unpack(fields))
     if new > 0 then redis.call('HSET', meta, limit.field, limit.size + new) end
-    if limit.expires ~= '0' then redis.call('PEXPIREAT', limit.key, limit.expires) end
+    local expires = m.ends or limit.expires
+    if expires ~= '0' then redis.call('PEXPIREAT', limit.key, expires) end
   end
 end
 if sends then
@@ -306,5 +309,17 @@ if sends then
   -- A relay may know of more: what was durable stays durable.
   redis.call('HSET', outboxes, process, math.max(acked, tonumber(known_acked)) .. ' ' .. barred)
 end
+if sends and m.ends then
+  -- The state leaves Redis at an hour. What is not in the stream yet waits longer, for
+  -- whoever loads the sale next.
+  if m.buyers == 0 then redis.call('PEXPIREAT', buyers, m.ends) end
+  if m.grants == 0 then redis.call('PEXPIREAT', grants, m.ends) end
+  redis.call('PEXPIREAT', outbox, m.ends + outbox_grace)
+  redis.call('PEXPIREAT', outboxes, m.ends + outbox_grace)
+end
 
-return { 'ok', m.gen, m.fence, m.applied, table.concat(codes), details, stock }
+local used = {}
+for k, limit in ipairs(limits) do
+  used[k] = limit.scope == 'sale' and (limit.units['*'] or tonumber(redis.call('HGET', limit.key, '*') or 0)) or -1
+end
+return { 'ok', m.gen, m.fence, m.applied, table.concat(codes), details, stock, used }

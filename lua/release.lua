@@ -34,6 +34,7 @@ for line = 0, lines - 1 do
   if redis.call('GET', KEYS[first_stock + line]) ~= '-1' then redis.call('INCRBY', KEYS[first_stock + line], units) end
 end
 redis.call('HSET', applied, id, total)
+if m.ends and m.applied == 0 then redis.call('PEXPIREAT', applied, m.ends) end
 redis.call('HSET', meta, 'applied', m.applied + 1)
 
 -- Who gave everything back keeps an entry: their order ids stay granted.

@@ -13,7 +13,8 @@
 -- ARGV[3] number of buyers
 -- ARGV[4] number of grants
 -- ARGV[5] number of applied givebacks
--- ARGV[6..] per used key two values: number of its subjects, when it expires
+-- ARGV[6] when all of it leaves Redis (Unix ms), 0 is never; then used keys go with it
+-- ARGV[7..] per used key two values: number of its subjects, when it expires
 --         (Unix ms, 0 is never)
 --
 -- Returns
@@ -26,9 +27,10 @@
 --   {'incomplete', KEY}           a temporary key is missing or has another size
 local meta = KEYS[1]
 local gen, fence, buyers, grants, applied = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local ends = ARGV[6]
 
 if moved() then return { 'distrusted', 'moved' } end
-local first_count = 6
+local first_count = 7
 local counts = (#ARGV - first_count + 1) / 2
 local first_used = #KEYS - 2 * counts + 1
 
@@ -60,7 +62,8 @@ for k = 2, #KEYS, 2 do
   redis.call('UNLINK', KEYS[k])
   if redis.call('EXISTS', KEYS[k + 1]) == 1 then
     redis.call('RENAME', KEYS[k + 1], KEYS[k])
-    local expires = k >= first_used and ARGV[first_count + k - first_used + 1] or '0'
+    local expires = ends
+    if ends == '0' and k >= first_used then expires = ARGV[first_count + k - first_used + 1] end
     if expires == '0' then
       redis.call('PERSIST', KEYS[k])
     else
@@ -71,4 +74,8 @@ end
 redis.call('DEL', meta)
 redis.call('HSET', meta, 'era', ERA, 'gen', gen, 'fence', fence, 'buyers', buyers, 'grants', grants, 'applied', applied,
   unpack(fields))
+if ends ~= '0' then
+  redis.call('HSET', meta, 'ends', ends)
+  redis.call('PEXPIREAT', meta, ends)
+end
 return { 'restored' }
