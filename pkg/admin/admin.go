@@ -74,6 +74,7 @@ type Stock interface {
 
 // Stream is what the API needs of NATS. A *stream.Stream has it.
 type Stream interface {
+	FlowControls
 	// PutSale shows a sale to the grab nodes. An older revision changes nothing.
 	PutSale(ctx context.Context, s *sale.Sale) error
 	// AskReconcile has a reconciler load or check a sale; the reply is its report.

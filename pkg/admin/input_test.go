@@ -248,7 +248,7 @@ func TestWrongInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 	p.ok(http.StatusCreated, "POST", "/admin/v1/sales", draft("d"))
 	before := p.checksums()
 	seen := make(map[string]bool)
-	for _, group := range [][]wrong{wrongDrafts(), wrongChanges(), wrongAdjustments(), wrongListings(), wrongDecisions()} {
+	for _, group := range [][]wrong{wrongDrafts(), wrongChanges(), wrongAdjustments(), wrongListings(), wrongDecisions(), wrongFlowControls()} {
 		for _, w := range group {
 			seen[w.route] = true
 			method, _, _ := strings.Cut(w.route, " ")

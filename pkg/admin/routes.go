@@ -40,6 +40,8 @@ var routes = []struct {
 	{"POST /admin/v1/sales/{sale_id}/dead-letters/{order_id}/cancel", (*API).cancelDeadLetter},
 	{"POST /admin/v1/sales/{sale_id}/reconcile", (*API).reconcile},
 	{"GET /admin/v1/sales/{sale_id}/verify", (*API).verify},
+	{"GET /admin/v1/flow-control", (*API).getFlowControl},
+	{"PUT /admin/v1/flow-control", (*API).putFlowControl},
 	{"GET /admin/v1/orders/{order_id}", (*API).getOrder},
 	{"POST /admin/v1/orders/{order_id}/cancel", (*API).cancelOrder},
 	{"POST /admin/v1/orders/{order_id}/pay", (*API).payOrder},

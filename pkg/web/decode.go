@@ -149,7 +149,19 @@ func DecodeList[T any](name string, text []byte, most int) ([]T, error) {
 	return list, nil
 }
 
-// elementProblem is decodeProblem for an element of a list.
+// DecodeField decodes one field of a body, kept as json.RawMessage to tell null from
+// absent, as strictly as Decode. A problem names the field, or what is within it.
+func DecodeField[T any](name string, text json.RawMessage) (T, *Problem) {
+	var value T
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&value); err != nil {
+		return *new(T), elementProblem(name, err)
+	}
+	return value, nil
+}
+
+// elementProblem is decodeProblem for a part of a body.
 func elementProblem(element string, err error) *Problem {
 	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrongType.Field == "" {
 		return InvalidField(element, expected(wrongType))
