@@ -125,7 +125,7 @@ type trial struct {
 // adjustments, limits that are raised and lowered, Redis wiped, restores. Each answer
 // must be the model's, and at the end every guarantee must hold.
 func TestASaleFollowsItsRules(t *testing.T) {
-	w := openWorld(t)
+	w := openWorld(t, 0)
 	name, run := harness.Name(t), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++

@@ -36,7 +36,9 @@ type world struct {
 	givebacks *reconcile.Givebacks
 }
 
-func openWorld(t *testing.T) *world {
+// openWorld starts a world whose grab processes repeat "sold out" from memory for
+// that long; 0 asks Redis each time.
+func openWorld(t *testing.T, soldOutTTL time.Duration) *world {
 	t.Helper()
 	w := &world{redis: harness.Redis(t).Client()}
 	w.store = stock.New(w.redis)
@@ -56,12 +58,12 @@ func openWorld(t *testing.T) *world {
 	if w.rec, err = reconcile.New(reconcile.Config{LeaseTTL: time.Second}, w.store, w.stream, w.ledger, nil, log); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, log)
+	w.run(t, log, soldOutTTL)
 	return w
 }
 
 // run starts what sells and writes, until the test ends.
-func (w *world) run(t *testing.T, log *slog.Logger) {
+func (w *world) run(t *testing.T, log *slog.Logger, soldOutTTL time.Duration) {
 	t.Helper()
 	identity, err := web.NewIdentity(t.Context(), web.IdentityOptions{TrustUserHeader: true})
 	must(t, err)
@@ -70,7 +72,9 @@ func (w *world) run(t *testing.T, log *slog.Logger) {
 	t.Cleanup(func() { stop(); running.Wait() })
 	for range 2 {
 		service, err := grab.NewService(grab.ServiceConfig{
-			Tuning:          config.GrabTuning{BatchMax: 192, QueueMax: 1000, InFlightMax: 1000, UnackedBatches: 3, LeaseTTL: 5 * time.Second},
+			Tuning: config.GrabTuning{
+				BatchMax: 192, QueueMax: 1000, InFlightMax: 1000, UnackedBatches: 3, LeaseTTL: 5 * time.Second, SoldOutTTL: soldOutTTL,
+			},
 			PublishDeadline: 10 * time.Second, Stock: w.store, Stream: w.stream, Identity: identity,
 			Metrics: telemetry.NewGrabMetrics(telemetry.NewRegistry(), sale.OutcomeNames()), Log: log,
 		})
