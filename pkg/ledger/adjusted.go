@@ -22,8 +22,8 @@ type AdjustmentRecord struct {
 func (l *Ledger) AdjustmentRecord(ctx context.Context, saleID, sku, ref string) (AdjustmentRecord, error) {
 	var record AdjustmentRecord
 	err := l.consistent(ctx, func(tx *gorm.DB) error {
-		adjusts := tx.Where("sale_id = ? AND sku = ? AND kind = ?", saleID, sku, sale.FlowAdjust).Session(&gorm.Session{})
-		flow, err := take[flowRow](adjusts.Where("ref = ?", ref))
+		ofItem := tx.Where("sale_id = ? AND sku = ? AND counter = ''", saleID, sku).Session(&gorm.Session{})
+		flow, err := take[flowRow](ofItem.Where("kind = ? AND ref = ?", sale.FlowAdjust, ref))
 		if err != nil {
 			return err
 		}
@@ -31,13 +31,15 @@ func (l *Ledger) AdjustmentRecord(ctx context.Context, saleID, sku, ref string) 
 		if err != nil {
 			return err
 		}
-		// The stock now, without what came later.
+		// The stock now, without what came later. To the log unlimited stock is none; when
+		// the adjustment was made it was limited.
 		var later int64
-		err = adjusts.Model(&flowRow{}).Select("COALESCE(SUM(qty_step), 0)").Where("seq > ?", flow.Seq).Row().Scan(&later)
+		err = ofItem.Model(&flowRow{}).Select("COALESCE(SUM(qty_step), 0)").
+			Where("kind IN ? AND seq > ?", []sale.FlowKind{sale.FlowAdjust, sale.FlowStock}, flow.Seq).Row().Scan(&later)
 		if err != nil {
 			return err
 		}
-		record = AdjustmentRecord{Flow: flow.flow(), StockAfter: item.Stock - later}
+		record = AdjustmentRecord{Flow: flow.flow(), StockAfter: max(item.Stock, 0) - later}
 		record.StockBefore = record.StockAfter - flow.QtyStep
 		if flow.QtyStep <= 0 {
 			return nil

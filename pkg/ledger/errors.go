@@ -16,8 +16,12 @@ var (
 	ErrUnknownItem = errors.New("no such item in the ledger")
 	// ErrInvalidGrant says that no grab can have made this grant.
 	ErrInvalidGrant = errors.New("invalid grant")
-	// ErrUnlimited says that unlimited stock cannot be adjusted.
+	// ErrUnlimited says that unlimited stock can't be changed by a number of units.
 	ErrUnlimited = errors.New("the stock is unlimited")
+	// ErrLimited says that limited stock is changed by a number of units, not to one.
+	ErrLimited = errors.New("the stock is limited")
+	// ErrOvertaken says that a later generation of the sale has begun.
+	ErrOvertaken = errors.New("a later generation of the sale has begun")
 	// ErrRefReused says that an adjustment's id was used for another one.
 	ErrRefReused = errors.New("the id belongs to another adjustment")
 )
@@ -28,7 +32,7 @@ type PoisonGrant struct {
 	SaleID     string // of its message
 	Generation int64
 	Grant      sale.Grant
-	Reason     error // wraps ErrInvalidGrant, ErrUnknownItem or ErrUnlimited
+	Reason     error // wraps ErrInvalidGrant or ErrUnknownItem
 }
 
 // PoisonError names every grant of a batch that can never be recorded. Nothing

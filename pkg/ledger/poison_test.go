@@ -27,7 +27,6 @@ func poisons() map[string]struct {
 	return map[string]poison{
 		"unknown sale":       {grab("nowhere", "eve", "1", "A", 1), ledger.ErrUnknownItem},
 		"unknown SKU":        {grab("s", "eve", "1", "Z", 1), ledger.ErrUnknownItem},
-		"unlimited adjusted": {reduction("s", "eve", "C", 1), ledger.ErrUnlimited},
 		"order of elsewhere": spoilt(func(g *sale.Grant) { g.OrderID = "garbage" }),
 		"endless order id":   spoilt(func(g *sale.Grant) { g.OrderID = "s." + strings.Repeat("ü", 5000) }),
 		"no user":            spoilt(func(g *sale.Grant) { g.User = "" }),

@@ -78,9 +78,6 @@ func (p *posting) post(e entry) error {
 		if item == nil {
 			return fmt.Errorf("%w: sale %s, SKU %s", ErrUnknownItem, e.saleID, l.SKU)
 		}
-		if e.grant.Kind == sale.GrantAdjust && item.unlimited() {
-			return fmt.Errorf("%w: sale %s, SKU %s", ErrUnlimited, e.saleID, l.SKU)
-		}
 		items[i] = item
 		fits = fits && (item.unlimited() || item.remaining() >= l.Quantity)
 	}
@@ -119,6 +116,9 @@ func (p *posting) grab(e entry, items []*itemRow, refused string) error {
 	if refused != "" {
 		order.Status, order.Reason, told = sale.OrderRejected, refused, sale.EventRejected
 	}
+	if refused == "" && sale.IsQuotaSale(e.saleID) {
+		order.Status = sale.OrderFulfilled // a deduction asks for nothing more
+	}
 	p.orders = append(p.orders, order)
 	made := sale.Order{
 		ID: order.ID, SaleID: order.SaleID, User: order.UserID, Status: order.Status, Lines: lines,
@@ -139,13 +139,17 @@ func (p *posting) grab(e entry, items []*itemRow, refused string) error {
 	return nil
 }
 
-// adjustDown lowers the stock. One that does not fit is noted by a flow of
-// zero units, so that it is not tried again.
+// adjustDown lowers the stock. One that does not fit, or whose stock became unlimited
+// while it was on its way, is noted by a flow of zero units, so that it is not
+// tried again.
 func (p *posting) adjustDown(g *sale.Grant, items []*itemRow, fits bool) {
 	actor, reason := g.AdjustmentNote()
-	if !fits {
+	switch {
+	case !fits:
 		reason = "rejected: " + reason
-	} else {
+	case items[0].unlimited(): // an adjustment has one line
+		reason, fits = "no effect on unlimited stock: "+reason, false
+	default:
 		p.result.Adjustments++
 	}
 	for i, l := range g.Lines {
