@@ -91,14 +91,15 @@ func bareInserts(ctx context.Context, db *sql.DB, grants []sale.Grant) error {
 			if err != nil {
 				return err
 			}
-			orders = append(orders, g.OrderID, "bench", g.User, g.Key, g.IP, "pending_payment", string(items), 3, g.At, g.ExpiresAt, g.At)
-			flows = append(flows, "bench", g.Lines[0].SKU, "grab", g.OrderID, g.OrderID, g.User, 1000, -1, 999, "", "", g.At)
+			orders = append(orders, g.OrderID, "bench", g.User, g.Key, g.IP, "pending_payment", string(items), 3, g.At, g.ExpiresAt, "", g.At)
+			flows = append(flows, "bench", g.Lines[0].SKU, "", "grab", g.OrderID, g.OrderID, g.User, 1000, -1, 999, "", "", g.At)
 		}
-		if err := bareInsert(ctx, tx, "INSERT INTO orders VALUES ", 11, orders); err != nil {
+		into := "INSERT INTO orders (id, sale_id, user_id, idempotency_key, ip, status, items, generation, created_at, expires_at, reason, updated_at) VALUES "
+		if err := bareInsert(ctx, tx, into, 12, orders); err != nil {
 			return err
 		}
-		into := "INSERT INTO flows (sale_id, sku, kind, ref, order_id, user_id, qty_before, qty_step, qty_after, reason, actor, at) VALUES "
-		if err := bareInsert(ctx, tx, into, 12, flows); err != nil {
+		into = "INSERT INTO flows (sale_id, sku, counter, kind, ref, order_id, user_id, qty_before, qty_step, qty_after, reason, actor, at) VALUES "
+		if err := bareInsert(ctx, tx, into, 13, flows); err != nil {
 			return err
 		}
 	}

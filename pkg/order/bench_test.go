@@ -1,7 +1,9 @@
 package order_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,73 +49,92 @@ func BenchmarkWorkerAgainstBareInserts(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// bareInserts copies the rows of orders and flows into tables of their own and
-// returns how long the inserts took.
-func (d *desk) bareInserts(b *testing.B) time.Duration {
-	b.Helper()
-	ctx := b.Context()
-	type rows struct {
-		into    string
-		columns int
-		values  []any
-	}
-	var tables []rows
-	for table, columns := range map[string]string{
-		"orders": "id, sale_id, user_id, idempotency_key, ip, status, items, generation, created_at, expires_at, updated_at",
-		"flows":  "sale_id, sku, kind, ref, order_id, user_id, qty_before, qty_step, qty_after, reason, actor, at",
-	} {
-		d.exec("CREATE TABLE bare_" + table + " LIKE " + table)
-		n := strings.Count(columns, ",") + 1
-		tables = append(tables, rows{
-			into: "INSERT INTO bare_" + table + " (" + columns + ") VALUES ", columns: n, values: d.read(table, columns, n),
-		})
-	}
-	db := get[*sql.DB](b)(sql.Open("mysql", d.dsn+"&interpolateParams=true&maxAllowedPacket=0"))
-	defer db.Close()
+// bareRows are rows of a table, to be inserted into a copy of it.
+type bareRows struct {
+	into    string
+	columns int
+	values  []any
+}
 
+// bareRows makes an empty copy of a table, and reads rows for it.
+func (d *desk) bareRows(table, columns, where string) bareRows {
+	d.t.Helper()
+	d.exec("CREATE TABLE bare_" + table + " LIKE " + table)
+	r := bareRows{into: "INSERT INTO bare_" + table + " (" + columns + ") VALUES ", columns: strings.Count(columns, ",") + 1}
+	found, err := d.db.QueryContext(d.t.Context(), "SELECT "+columns+" FROM "+table+" WHERE "+where)
+	must(d.t, err)
+	defer found.Close()
+	for found.Next() {
+		row := make([]any, r.columns)
+		into := make([]any, r.columns)
+		for i := range row {
+			into[i] = &row[i]
+		}
+		must(d.t, found.Scan(into...))
+		r.values = append(r.values, row...)
+	}
+	must(d.t, found.Err())
+	return r
+}
+
+// insert inserts n of the rows in one statement.
+func (r *bareRows) insert(ctx context.Context, tx *sql.Tx, first, n int) error {
+	one := "(" + strings.TrimSuffix(strings.Repeat("?,", r.columns), ",") + "),"
+	statement := r.into + strings.TrimSuffix(strings.Repeat(one, n), ",")
+	_, err := tx.ExecContext(ctx, statement, r.values[first*r.columns:(first+n)*r.columns]...)
+	return err
+}
+
+// Columns that the database does not fill in by itself.
+const (
+	orderColumns    = "id, sale_id, user_id, idempotency_key, ip, status, items, generation, created_at, expires_at, reason, updated_at"
+	flowColumns     = "sale_id, sku, counter, kind, ref, order_id, user_id, qty_before, qty_step, qty_after, reason, actor, at"
+	eventColumns    = "sale_id, order_id, kind, body, at"
+	givebackColumns = "sale_id, id, order_id, user_id, items, units, counts, decided_at"
+)
+
+// inBare runs one transaction per so many of n rows, some at a time, on connections
+// that send a statement in one go, and returns how long that took.
+func (d *desk) inBare(n, each int, do func(ctx context.Context, tx *sql.Tx, first int) error) time.Duration {
+	d.t.Helper()
+	db := get[*sql.DB](d.t)(sql.Open("mysql", d.dsn+"&interpolateParams=true&maxAllowedPacket=0"))
+	defer db.Close()
 	begin := time.Now()
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(d.t.Context())
 	group.SetLimit(benchLoops)
-	for first := 0; first < benchGrants; first += benchTx {
+	for first := 0; first < n; first += each {
 		group.Go(func() error {
 			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 			if err != nil {
 				return err
 			}
-			for _, t := range tables {
-				one := "(" + strings.TrimSuffix(strings.Repeat("?,", t.columns), ",") + "),"
-				statement := t.into + strings.TrimSuffix(strings.Repeat(one, benchTx), ",")
-				if _, err := tx.ExecContext(ctx, statement, t.values[first*t.columns:(first+benchTx)*t.columns]...); err != nil {
-					return err
-				}
+			if err := do(ctx, tx, first); err != nil {
+				return errors.Join(err, tx.Rollback())
 			}
 			return tx.Commit()
 		})
 	}
-	must(b, group.Wait())
-	took := time.Since(begin)
+	must(d.t, group.Wait())
+	return time.Since(begin)
+}
+
+// bareInserts copies the rows that a worker wrote into tables of their own and
+// returns how long the inserts took.
+func (d *desk) bareInserts(b *testing.B) time.Duration {
+	b.Helper()
+	tables := []bareRows{
+		d.bareRows("orders", orderColumns, "TRUE"), d.bareRows("flows", flowColumns, "TRUE"), d.bareRows("events", eventColumns, "TRUE"),
+	}
+	took := d.inBare(benchGrants, benchTx, func(ctx context.Context, tx *sql.Tx, first int) error {
+		for _, t := range tables {
+			if err := t.insert(ctx, tx, first, benchTx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if n := d.count("SELECT COUNT(*) FROM bare_orders"); n != benchGrants {
 		b.Fatalf("%d rows copied, want %d", n, benchGrants)
 	}
 	return took
-}
-
-// read returns the values of all rows of a table, one after the other.
-func (d *desk) read(table, columns string, n int) []any {
-	d.t.Helper()
-	found, err := d.db.QueryContext(d.t.Context(), "SELECT "+columns+" FROM "+table)
-	must(d.t, err)
-	defer found.Close()
-	var all []any
-	for found.Next() {
-		row := make([]any, n)
-		into := make([]any, n)
-		for i := range row {
-			into[i] = &row[i]
-		}
-		must(d.t, found.Scan(into...))
-		all = append(all, row...)
-	}
-	must(d.t, found.Err())
-	return all
 }

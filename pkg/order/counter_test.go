@@ -63,6 +63,12 @@ func openCounterOn(t testing.TB, server *harness.MySQLServer, cfg order.APIConfi
 // load restores the sale in Redis with these grants, as a reconciler does.
 func (c *counter) load(grants ...sale.Grant) {
 	c.t.Helper()
+	c.loadWith(1000, grants...)
+}
+
+// loadWith is load with so much of A left.
+func (c *counter) loadWith(left int64, grants ...sale.Grant) {
+	c.t.Helper()
 	ctx := c.t.Context()
 	c.begin()
 	era, err := stock.NewMinter(c.store).Era(ctx, c.sale.ID)
@@ -73,7 +79,7 @@ func (c *counter) load(grants ...sale.Grant) {
 		must(c.t, restore.Buyer(ctx, grants[i].User, grants[i].Units(), grants[i].OrderID))
 	}
 	must(c.t, restore.Commit(ctx, stock.Target{
-		Era: era, Generation: c.fence.Generation, Fence: c.fence.Seq, Remaining: map[string]int64{"A": 1000, "B": -1},
+		Era: era, Generation: c.fence.Generation, Fence: c.fence.Seq, Remaining: map[string]int64{"A": left, "B": -1},
 	}))
 }
 
