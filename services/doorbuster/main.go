@@ -17,13 +17,14 @@ import (
 
 // commandLine is the grammar; each command has its own file.
 type commandLine struct {
-	Dev       devCommand       `cmd:"" help:"Run every role in one process, with embedded backends where none are given. For development only."`
-	Demo      demoCommand      `cmd:"" help:"Sell 1,000 units to a crowd of 20,000, lose Redis in the middle, and check the books."`
-	Sale      saleCommand      `cmd:"" help:"Create and run sales over the admin API."`
-	Order     orderCommand     `cmd:"" help:"Show, pay, cancel and return orders over the admin API."`
-	Load      loadCommand      `cmd:"" help:"Send a crowd at a sale and tell what it was answered."`
-	Verify    verifyCommand    `cmd:"" help:"Check every guarantee for a sale."`
-	Reconcile reconcileCommand `cmd:"" help:"Have a sale's state in Redis compared with the ledger and the stream, and repaired."`
+	Dev         devCommand         `cmd:"" help:"Run every role in one process, with embedded backends where none are given. For development only."`
+	Demo        demoCommand        `cmd:"" help:"Sell 1,000 units to a crowd of 20,000, lose Redis in the middle, and check the books."`
+	Sale        saleCommand        `cmd:"" help:"Create and run sales over the admin API."`
+	Order       orderCommand       `cmd:"" help:"Show, pay, cancel and return orders over the admin API."`
+	FlowControl flowControlCommand `cmd:"" name:"flow-control" help:"Show or change how many grabs may come, over the admin API."`
+	Load        loadCommand        `cmd:"" help:"Send a crowd at a sale and tell what it was answered."`
+	Verify      verifyCommand      `cmd:"" help:"Check every guarantee for a sale."`
+	Reconcile   reconcileCommand   `cmd:"" help:"Have a sale's state in Redis compared with the ledger and the stream, and repaired."`
 }
 
 // Exit statuses.
