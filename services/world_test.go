@@ -94,7 +94,7 @@ func (w *world) open(t fataler, s sale.Sale) {
 	t.Helper()
 	now := time.Now().Truncate(time.Second)
 	s.Name, s.Status, s.Timezone = "a sale", sale.StatusApproved, "Europe/Berlin"
-	s.StartsAt, s.EndsAt, s.PaymentWindow = now.Add(-time.Hour), now.Add(time.Hour), sale.Duration(30*time.Minute)
+	s.StartsAt, s.EndsAt, s.PaymentWindow = now.Add(-time.Hour), now.AddDate(1, 0, 0), sale.Duration(30*time.Minute)
 	stored, err := w.ledger.CreateSale(context.Background(), s)
 	must(t, err)
 	w.publish(t, &stored)

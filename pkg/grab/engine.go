@@ -64,6 +64,8 @@ type Config struct {
 	PublishDeadline time.Duration // until a winner hears "pending"; default 2s
 	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s, negative is no mark
 	LeaseTTL        time.Duration // of the process lease in Redis; default 5s
+	// Now tells the time by which sales are open and limits count; default time.Now.
+	Now func() time.Time
 }
 
 const (
@@ -102,6 +104,9 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.UnackedBatches, 3)
 	if c.InFlightMax == 0 {
 		c.InFlightMax = 20000
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	for _, d := range []struct {
 		v *time.Duration
@@ -155,7 +160,7 @@ func New(cfg Config, st Stock, str Stream, observe Observer, log *slog.Logger) (
 		log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
-		cfg: cfg, stock: st, stream: str, observe: observe, log: log, now: time.Now,
+		cfg: cfg, stock: st, stream: str, observe: observe, log: log, now: cfg.Now,
 		batchers: make(map[string]*batcher),
 	}
 	e.inFlightMax.Store(cfg.InFlightMax)

@@ -11,6 +11,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/daemon"
 	"github.com/doorbuster/doorbuster/pkg/embedded"
+	"github.com/doorbuster/doorbuster/pkg/fulfil"
 	"github.com/doorbuster/doorbuster/pkg/grab"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/order"
@@ -107,7 +108,9 @@ func (i *instance) openStream(ctx context.Context, folder *embedded.Folder) erro
 		i.embedded = append(i.embedded, "nats")
 	}
 	var err error
-	i.stream, err = i.daemon.Stream(ctx, where, func(c *stream.Config) { c.AckWait = i.cfg.Order.AckWait })
+	i.stream, err = i.daemon.Stream(ctx, where, func(c *stream.Config) {
+		c.AckWait, c.EventsMaxAge = i.cfg.Order.AckWait, i.cfg.EventLog.MaxAge
+	})
 	return err
 }
 
@@ -129,7 +132,9 @@ func (i *instance) makeRoles(ctx context.Context) error {
 		Tuning: i.cfg.Order, Ledger: i.ledger, Stock: i.stock, Stream: i.stream, Identity: identity,
 		Givebacks: reconcile.NewGivebacks(i.stock, i.ledger, i.stream),
 		Metrics:   telemetry.NewOrderMetrics(registry, order.Tables, order.RetryReasons),
-		Expiry:    telemetry.NewExpiryMetrics(registry, order.ExpiryReasons), Log: log,
+		Expiry:    telemetry.NewExpiryMetrics(registry, order.ExpiryReasons),
+		Events:    telemetry.NewEventMetrics(registry, sale.EventKindNames()),
+		Webhooks:  i.cfg.Webhooks, Calls: telemetry.NewWebhookMetrics(registry, fulfil.Results, fulfil.Ends), Log: log,
 	})
 	if err != nil {
 		return err

@@ -7,8 +7,10 @@ import (
 
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/daemon"
+	"github.com/doorbuster/doorbuster/pkg/fulfil"
 	"github.com/doorbuster/doorbuster/pkg/order"
 	"github.com/doorbuster/doorbuster/pkg/reconcile"
+	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stream"
 	"github.com/doorbuster/doorbuster/pkg/telemetry"
 )
@@ -31,7 +33,9 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.Stream(ctx, cfg.NATS, func(c *stream.Config) { c.AckWait = cfg.Order.AckWait })
+	s, err := d.Stream(ctx, cfg.NATS, func(c *stream.Config) {
+		c.AckWait, c.EventsMaxAge = cfg.Order.AckWait, cfg.EventLog.MaxAge
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +43,8 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role
 		Tuning: cfg.Order, Ledger: l, Stock: store, Stream: s, Identity: identity,
 		Givebacks: reconcile.NewGivebacks(store, l, s),
 		Metrics:   telemetry.NewOrderMetrics(d.Registry, order.Tables, order.RetryReasons),
-		Expiry:    telemetry.NewExpiryMetrics(d.Registry, order.ExpiryReasons), Log: d.Log,
+		Expiry:    telemetry.NewExpiryMetrics(d.Registry, order.ExpiryReasons),
+		Events:    telemetry.NewEventMetrics(d.Registry, sale.EventKindNames()),
+		Webhooks:  cfg.Webhooks, Calls: telemetry.NewWebhookMetrics(d.Registry, fulfil.Results, fulfil.Ends), Log: d.Log,
 	})
 }
