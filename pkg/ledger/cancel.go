@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -13,10 +14,11 @@ import (
 const ActorUser = "user"
 
 // Cancel ends an order that waits for its payment and decides that its stock
-// comes back: what the grab took and nobody brought back yet. Anybody but the owner may
-// cancel a paid order, too; the shop refunds it. The giveback is to be applied in Redis. The same actor may cancel
-// again: nothing changes, the answer is the same. It answers ErrNotFound, and
-// *OrderStatusError when the order's status does not allow it.
+// comes back: what the grab took and nobody brought back yet. Anybody but the owner
+// may cancel a paid order, too; the shop refunds it. The giveback is to be applied in
+// Redis. The same actor may cancel again: nothing changes, the answer is the same. It
+// answers ErrNotFound, and *OrderStatusError when the order's status does not allow it
+// or nothing is left of the order.
 func (l *Ledger) Cancel(ctx context.Context, orderID, actor, reason string) (sale.Order, sale.Giveback, error) {
 	return l.comeBack(ctx, orderID, cancellation(orderID, actor, reason))
 }
@@ -27,7 +29,7 @@ func cancellation(orderID, actor, reason string) comeback {
 		code, from = sale.ReasonUser, from[:1]
 	}
 	return comeback{
-		kind: sale.FlowCancel, ref: orderID, actor: actor, reason: reason, lines: held, event: sale.EventCancelled,
+		kind: sale.FlowCancel, ref: orderID, actor: actor, reason: reason, lines: cancellable, event: sale.EventCancelled,
 		from: from, to: sale.OrderCancelled, code: code, refused: wrongStatus,
 		repeats: func(o *sale.Order, flow *flowRow, _ *sale.Giveback) error {
 			if flow.OrderID != o.ID || flow.Actor != fit(actor, maxActor) {
@@ -36,6 +38,15 @@ func cancellation(orderID, actor, reason string) comeback {
 			return nil
 		},
 	}
+}
+
+// cancellable is what an order holds, if it holds anything.
+func cancellable(o *sale.Order) ([]sale.Line, error) {
+	lines, err := heldSome(o)
+	if errors.Is(err, errNothingHeld) {
+		err = wrongStatus(o)
+	}
+	return lines, err
 }
 
 // comeBack is giveBack in a transaction of its own.

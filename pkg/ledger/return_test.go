@@ -146,3 +146,17 @@ func TestAReturnThatMakesNoSenseIsRefused(t *testing.T) {
 		must(t, err)
 	})
 }
+
+func TestNothingIsLeftToCancelOfAnOrderThatCameBackWhole(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		g := cart(t, d)
+		_, _, err := d.Return(t.Context(), returning(g, "r1", units("A", 3)))
+		must(t, err)
+		_, _, err = d.Return(t.Context(), returning(g, "r2", units("C", 2)))
+		must(t, err)
+		_, _, err = d.Cancel(t.Context(), g.OrderID, "ops", "")
+		requireRefused(t, err, sale.OrderPaid)
+		equal(t, "givebacks", d.count(t, "SELECT COUNT(*) FROM givebacks"), 2)
+		sound(t, d, "s")
+	})
+}
