@@ -199,6 +199,7 @@ func serveDoorbuster(b *testing.B, redisServer *harness.RedisServer, natsServer 
 	log := slog.New(slog.DiscardHandler)
 	service, err := grab.NewService(grab.ServiceConfig{
 		Tuning:          config.GrabTuning{BatchMax: 192, QueueMax: 16384, InFlightMax: 20000, UnackedBatches: 3, SoldOutTTL: time.Second, LeaseTTL: 5 * time.Second},
+		Front:           gateway,
 		PublishDeadline: 2 * time.Second, Stock: store, Stream: str, Identity: identity,
 		Metrics: telemetry.NewGrabMetrics(registry, sale.OutcomeNames()), Log: log,
 	})
