@@ -27,11 +27,7 @@ import (
 var keen = order.PublisherConfig{Page: 50, Interval: 5 * time.Millisecond, LeaseTTL: time.Second, RetryMax: 50 * time.Millisecond}
 
 func eventMetrics() *telemetry.EventMetrics {
-	kinds := make([]string, len(sale.EventKinds))
-	for i, k := range sale.EventKinds {
-		kinds[i] = string(k)
-	}
-	return telemetry.NewEventMetrics(prometheus.NewRegistry(), kinds)
+	return telemetry.NewEventMetrics(prometheus.NewRegistry(), sale.EventKindNames())
 }
 
 // tell runs a publisher until stop is called or the test ends.

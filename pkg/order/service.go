@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/fulfil"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/doorbuster/doorbuster/pkg/stream"
@@ -23,6 +24,8 @@ type Service struct {
 	expiry *Expiry
 	lag    *Lag
 	catch  *CatchUp
+	tell   *Publisher
+	sender *fulfil.Sender
 }
 
 // AllGivebacks gives stock back in Redis, one decision at a time or many.
@@ -41,6 +44,9 @@ type ServiceConfig struct {
 	Identity  web.Identity
 	Metrics   *telemetry.OrderMetrics
 	Expiry    *telemetry.ExpiryMetrics
+	Events    *telemetry.EventMetrics
+	Webhooks  config.Webhooks
+	Calls     *telemetry.WebhookMetrics
 	Log       *slog.Logger
 }
 
@@ -68,10 +74,29 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	tell, err := NewPublisher(PublisherConfig{}, cfg.Ledger, cfg.Stream, cfg.Events, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	sender, err := newSender(&cfg, api.Changed)
+	if err != nil {
+		return nil, err
+	}
 	return &Service{
 		api: api, worker: worker, expiry: expiry, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
-		catch: NewCatchUp(0, cfg.Ledger, cfg.Stream, cfg.Metrics.Rewinds, cfg.Log),
+		catch: NewCatchUp(0, cfg.Ledger, cfg.Stream, cfg.Metrics.Rewinds, cfg.Log), tell: tell, sender: sender,
 	}, nil
+}
+
+func newSender(cfg *ServiceConfig, changed func(orderID string)) (*fulfil.Sender, error) {
+	keys, err := cfg.Webhooks.Keys()
+	if err != nil {
+		return nil, err
+	}
+	return fulfil.New(fulfil.Config{
+		Keys: keys, Workers: cfg.Webhooks.Workers, PerHost: cfg.Webhooks.PerHost, Timeout: cfg.Webhooks.Timeout,
+		SlowAfter: cfg.Webhooks.SlowAfter, RetryBase: cfg.Webhooks.RetryBase, RetryMax: cfg.Webhooks.RetryMax,
+	}, fulfil.Parts{Ledger: cfg.Ledger, Givebacks: cfg.Givebacks, Metrics: cfg.Calls, Log: cfg.Log, Changed: changed})
 }
 
 // Mount registers the service's routes.
@@ -84,6 +109,8 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { return s.expiry.Run(ctx) })
 	group.Go(func() error { return s.lag.Run(ctx) })
 	group.Go(func() error { return s.catch.Run(ctx) })
+	group.Go(func() error { return s.tell.Run(ctx) })
+	group.Go(func() error { return s.sender.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("order service: %w", err)
 	}

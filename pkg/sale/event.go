@@ -30,3 +30,12 @@ type Event struct {
 	At   time.Time `json:"timestamp"`
 	Data Order     `json:"data"` // as it is after the event
 }
+
+// EventKindNames lists every kind as text.
+func EventKindNames() []string {
+	names := make([]string, len(EventKinds))
+	for i, k := range EventKinds {
+		names[i] = string(k)
+	}
+	return names
+}
