@@ -71,6 +71,7 @@ CREATE TABLE IF NOT EXISTS orders (
   updated_at      DATETIME(3) NOT NULL,
   PRIMARY KEY (id),
   KEY orders_by_user (sale_id, user_id),
+  KEY orders_by_created (sale_id, created_at),
   KEY orders_by_expiry (status, expires_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
@@ -125,6 +126,7 @@ CREATE TABLE IF NOT EXISTS givebacks (
   decided_at DATETIME(3) NOT NULL,
   applied_at DATETIME(3) NULL,
   PRIMARY KEY (sale_id, id),
+  KEY givebacks_by_decided (sale_id, decided_at),
   KEY givebacks_by_applied (applied_at, sale_id, id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 

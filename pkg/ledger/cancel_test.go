@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -141,7 +142,7 @@ func TestGivebacksWaitUntilTheyAreApplied(t *testing.T) {
 			equal(t, "units of what is left", g.Lines[0].Quantity, 2)
 		}
 		all := 0
-		must(t, d.AllGivebackIDs(t.Context(), "s1", func(_ string, units int64) error {
+		must(t, d.AllGivebackIDs(t.Context(), "s1", time.Time{}, func(_ string, units int64) error {
 			all++
 			equal(t, "units", units, 2)
 			return nil

@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -168,7 +170,7 @@ func (l *Ledger) lockCounters(tx *gorm.DB, keys []counterKey) (map[counterKey]in
 }
 
 // countedMax bounds the sales whose limits are kept in memory.
-const countedMax = 10_000
+const countedMax = 20_000
 
 // countedSales remembers what each sale counts: its limits, but not their maxima,
 // and its timezone. Neither changes once a sale is no draft any more, and a draft
@@ -240,6 +242,20 @@ func saleHeaders(tx *gorm.DB, ids []string) (map[string]*sale.Sale, error) {
 		headers[s.ID] = &s
 	}
 	return headers, nil
+}
+
+// Used is how many units one counter of a sale's limits has counted, named as in
+// sale.Count: granted in the period and not come back, as far as the orders are written.
+func (l *Ledger) Used(ctx context.Context, saleID, limit, period, subject string) (int64, error) {
+	row, err := take[counterRow](l.read.WithContext(ctx).
+		Where("sale_id = ? AND limit_name = ? AND period = ? AND subject = ?", saleID, limit, period, subject))
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("counter of sale %s: %w", saleID, err)
+	}
+	return row.Used, nil
 }
 
 // visitCounters visits the counters of a sale in the order of their keys.

@@ -28,8 +28,11 @@ type Event struct {
 // tell appends the event that something happened to the order, which is as it is
 // after it. The event is written in the transaction of what it tells of. ref tells
 // events of one kind and order apart, such as the id of a return; it is empty where
-// there can be one only.
+// there can be one only. Of a quota's deductions nobody is told.
 func (p *posting) tell(kind sale.EventKind, o *sale.Order, ref string) error {
+	if sale.IsQuotaSale(o.SaleID) {
+		return nil
+	}
 	body, err := json.Marshal(sale.Event{ID: eventID(kind, o.ID, ref), Type: "order." + string(kind), At: p.at, Data: *o})
 	if err != nil {
 		return fmt.Errorf("encode event %s of order %s: %w", kind, o.ID, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"gorm.io/gorm"
@@ -80,14 +81,17 @@ func (l *Ledger) MarkApplied(ctx context.Context, saleID string, ids []string) e
 	return nil
 }
 
-// AllGivebackIDs visits every giveback of a sale, applied or not, in no
-// particular order, with its units.
-func (l *Ledger) AllGivebackIDs(ctx context.Context, saleID string, visit func(id string, units int64) error) error {
-	return visitGivebacks(l.read.WithContext(ctx), saleID, visit)
+// AllGivebackIDs visits every giveback of a sale that was decided at since or later,
+// applied or not, in no particular order, with its units. The zero time is ever.
+func (l *Ledger) AllGivebackIDs(ctx context.Context, saleID string, since time.Time, visit func(id string, units int64) error) error {
+	return visitGivebacks(l.read.WithContext(ctx), saleID, since, visit)
 }
 
-func visitGivebacks(tx *gorm.DB, saleID string, visit func(id string, units int64) error) error {
+func visitGivebacks(tx *gorm.DB, saleID string, since time.Time, visit func(id string, units int64) error) error {
 	query := tx.Model(&givebackRow{}).Select("id", "units").Where("sale_id = ?", saleID)
+	if !since.IsZero() {
+		query = query.Where("decided_at >= ?", stored(since))
+	}
 	err := eachRow(query, func(scan scanner) error {
 		var id string
 		var units int64

@@ -189,14 +189,28 @@ func (l *Ledger) GetSale(ctx context.Context, id string) (sale.Sale, error) {
 }
 
 // ListSales returns sales with an id above after, ordered by id, at most limit
-// (1 to PageMax). The last one's ID is the next after.
+// (1 to PageMax). The last one's ID is the next after. Those that carry a quota are
+// not among them.
 func (l *Ledger) ListSales(ctx context.Context, after string, limit int) ([]sale.Sale, error) {
+	return l.listSales(ctx, limit, "id > ? AND (id < ? OR id >= ?)", after, sale.QuotaPrefix, quotasEnd)
+}
+
+// ListQuotas is ListSales for the sales that carry a quota.
+func (l *Ledger) ListQuotas(ctx context.Context, after string, limit int) ([]sale.Sale, error) {
+	return l.listSales(ctx, limit, "id > ? AND id < ?", max(after, sale.QuotaPrefix), quotasEnd)
+}
+
+// quotasEnd is the first text behind the ids that begin with sale.QuotaPrefix: its
+// last character is the one after "_".
+const quotasEnd = "quota`"
+
+func (l *Ledger) listSales(ctx context.Context, limit int, which string, values ...any) ([]sale.Sale, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
 	db := l.read.WithContext(ctx)
 	var rows []saleRow
-	if err := db.Where("id > ?", after).Order("id").Limit(limit).Find(&rows).Error; err != nil {
+	if err := db.Where(which, values...).Order("id").Limit(limit).Find(&rows).Error; err != nil {
 		return nil, fmt.Errorf("list sales: %w", err)
 	}
 	ids := make([]string, len(rows))

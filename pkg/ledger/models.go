@@ -72,14 +72,14 @@ func (r *itemRow) remaining() int64 {
 
 type orderRow struct {
 	ID             string           `gorm:"column:id;type:varchar(91);primaryKey"`
-	SaleID         string           `gorm:"column:sale_id;type:varchar(64);not null;index:orders_by_user,priority:1"`
+	SaleID         string           `gorm:"column:sale_id;type:varchar(64);not null;index:orders_by_user,priority:1;index:orders_by_created,priority:1"`
 	UserID         string           `gorm:"column:user_id;type:varchar(128);not null;index:orders_by_user,priority:2"`
 	IdempotencyKey string           `gorm:"column:idempotency_key;type:varchar(64);not null"`
 	IP             string           `gorm:"column:ip;type:varchar(64);not null"`
 	Status         sale.OrderStatus `gorm:"column:status;type:varchar(16);not null;index:orders_by_expiry,priority:1"`
 	Items          string           `gorm:"column:items;type:text;not null"`
 	Generation     int64            `gorm:"column:generation;type:bigint;not null"`
-	CreatedAt      time.Time        `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false"`
+	CreatedAt      time.Time        `gorm:"column:created_at;type:datetime(3);not null;autoCreateTime:false;index:orders_by_created,priority:2"`
 	ExpiresAt      sql.NullTime     `gorm:"column:expires_at;type:datetime(3);index:orders_by_expiry,priority:2"`
 	Reason         string           `gorm:"column:reason;type:varchar(64);not null"`
 	LatePaymentAt  sql.NullTime     `gorm:"column:late_payment_at;type:datetime(3)"`
@@ -137,14 +137,14 @@ func (r *flowRow) flow() sale.Flow {
 }
 
 type givebackRow struct {
-	SaleID    string       `gorm:"column:sale_id;type:varchar(64);primaryKey;index:givebacks_by_applied,priority:2"`
+	SaleID    string       `gorm:"column:sale_id;type:varchar(64);primaryKey;index:givebacks_by_applied,priority:2;index:givebacks_by_decided,priority:1"`
 	ID        string       `gorm:"column:id;type:varchar(144);primaryKey;index:givebacks_by_applied,priority:3"`
 	OrderID   string       `gorm:"column:order_id;type:varchar(91);not null"`
 	UserID    string       `gorm:"column:user_id;type:varchar(128);not null"`
 	Items     string       `gorm:"column:items;type:text;not null"`
 	Units     int64        `gorm:"column:units;type:bigint;not null"`
 	Counts    string       `gorm:"column:counts;type:text;not null"`
-	DecidedAt time.Time    `gorm:"column:decided_at;type:datetime(3);not null"`
+	DecidedAt time.Time    `gorm:"column:decided_at;type:datetime(3);not null;index:givebacks_by_decided,priority:2"`
 	AppliedAt sql.NullTime `gorm:"column:applied_at;type:datetime(3);index:givebacks_by_applied,priority:1"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"gorm.io/gorm"
@@ -15,6 +16,7 @@ import (
 // methods are called one after the other, from the callback of ReadSnapshot only.
 type Snapshot struct {
 	tx         *gorm.DB
+	store      database
 	sale       sale.Sale
 	items      []itemRow
 	generation int64
@@ -26,7 +28,7 @@ type Snapshot struct {
 // sequence that the stream still has. It answers ErrNotFound, and what read answers.
 func (l *Ledger) ReadSnapshot(ctx context.Context, saleID string, streamID int64, firstSeq uint64, read func(*Snapshot) error) error {
 	err := l.consistent(ctx, func(tx *gorm.DB) error {
-		s, err := newSnapshot(tx, saleID, streamID, firstSeq)
+		s, err := l.newSnapshot(tx, saleID, streamID, firstSeq)
 		if err != nil {
 			return err
 		}
@@ -43,12 +45,12 @@ func (l *Ledger) consistent(ctx context.Context, read func(tx *gorm.DB) error) e
 	return l.audit.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 
-func newSnapshot(tx *gorm.DB, saleID string, streamID int64, firstSeq uint64) (*Snapshot, error) {
+func (l *Ledger) newSnapshot(tx *gorm.DB, saleID string, streamID int64, firstSeq uint64) (*Snapshot, error) {
 	row, err := take[saleRow](tx.Where("id = ?", saleID))
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{tx: tx, generation: row.Generation}
+	s := &Snapshot{tx: tx, store: l.store, generation: row.Generation}
 	if err := tx.Where("sale_id = ?", saleID).Order("position").Find(&s.items).Error; err != nil {
 		return nil, err
 	}
@@ -83,7 +85,18 @@ func (s *Snapshot) FloorAt() int64 { return s.floorAt }
 
 // Orders visits every order of the sale, in any state.
 func (s *Snapshot) Orders(visit func(*sale.Order) error) error {
-	query := ofSale(s.tx.Model(&orderRow{}), s.sale.ID).Select(
+	return s.visitOrders(ofSale(s.tx.Model(&orderRow{}), s.sale.ID), visit)
+}
+
+// OrdersSince visits the orders that were granted at since or later. It reads no others.
+func (s *Snapshot) OrdersSince(since time.Time, visit func(*sale.Order) error) error {
+	query := s.tx.Table(s.store.by("orders", "orders_by_created")).
+		Where("sale_id = ? AND created_at >= ?", s.sale.ID, stored(since))
+	return s.visitOrders(query, visit)
+}
+
+func (s *Snapshot) visitOrders(query *gorm.DB, visit func(*sale.Order) error) error {
+	query = query.Select(
 		"id", "user_id", "idempotency_key", "ip", "status", "items", "generation", "created_at", "expires_at", "reason",
 		"late_payment_at", "updated_at")
 	var items sql.RawBytes
@@ -107,9 +120,10 @@ func (s *Snapshot) Orders(visit func(*sale.Order) error) error {
 	return nil
 }
 
-// Givebacks visits every giveback of the sale, applied in Redis or not.
-func (s *Snapshot) Givebacks(visit func(id string, units int64) error) error {
-	return visitGivebacks(s.tx, s.sale.ID, visit)
+// GivebacksSince visits the givebacks of the sale that were decided at since or later,
+// applied in Redis or not. The zero time is ever.
+func (s *Snapshot) GivebacksSince(since time.Time, visit func(id string, units int64) error) error {
+	return visitGivebacks(s.tx, s.sale.ID, since, visit)
 }
 
 // Counters visits every counter of the sale's limits, named as in sale.Count.
@@ -156,7 +170,7 @@ func (s *Snapshot) Settled(visit func(*sale.Grant) error) error {
 	cancelled := s.tx.Where("sale_id = ? AND status = ?", s.sale.ID, DeadCancelled).
 		Where("NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = dead_letters.order_id)").
 		Where("NOT EXISTS (SELECT 1 FROM flows WHERE flows.sale_id = dead_letters.sale_id AND flows.sku IN ?"+
-			" AND flows.kind = ? AND flows.ref = dead_letters.order_id)", s.skus(), sale.FlowAdjust)
+			" AND flows.counter = '' AND flows.kind = ? AND flows.ref = dead_letters.order_id)", s.skus(), sale.FlowAdjust)
 	return s.visitDead(cancelled, func(d *DeadLetter) error {
 		g, err := d.Grant()
 		if err != nil {
@@ -176,7 +190,7 @@ func (s *Snapshot) skus() []string {
 
 func (s *Snapshot) reductions(visit func(*sale.Grant) error) error {
 	query := s.tx.Model(&flowRow{}).Select("ref", "sku", "qty_step", "actor", "reason", "at").
-		Where("sale_id = ? AND sku IN ? AND kind = ? AND qty_step <= 0", s.sale.ID, s.skus(), sale.FlowAdjust)
+		Where("sale_id = ? AND sku IN ? AND counter = '' AND kind = ? AND qty_step <= 0", s.sale.ID, s.skus(), sale.FlowAdjust)
 	return eachRow(query, func(scan scanner) error {
 		g := sale.Grant{Kind: sale.GrantAdjust, Lines: make([]sale.Line, 1)}
 		var actor, reason string

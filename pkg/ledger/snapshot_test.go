@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -32,7 +33,7 @@ func look(s *ledger.Snapshot) (seen, error) {
 			v.orders[o.ID] = *o
 			return nil
 		}),
-		s.Givebacks(func(id string, units int64) error { v.givebacks[id] = units; return nil }),
+		s.GivebacksSince(time.Time{}, func(id string, units int64) error { v.givebacks[id] = units; return nil }),
 		s.DeadLetters(func(d *ledger.DeadLetter) error { v.dead = append(v.dead, d.OrderID); return nil }),
 		s.Settled(func(g *sale.Grant) error { v.settled = append(v.settled, fmt.Sprint(g.OrderID, g.Lines)); return nil }),
 	)

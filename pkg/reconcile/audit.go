@@ -85,6 +85,9 @@ func (r *Reconciler) Audit(ctx context.Context) error {
 }
 
 func (r *Reconciler) audit(ctx context.Context, s *sale.Sale) error {
+	if s.Quota {
+		return r.relayOrphans(ctx, s.ID) // it is loaded by who uses it, see quota.go
+	}
 	if !r.cfg.loadable(s, r.now()) {
 		return r.free(ctx, s)
 	}

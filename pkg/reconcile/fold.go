@@ -24,6 +24,7 @@ type Fold struct {
 	saleID     string
 	rules      sale.Sale // the sale without its items
 	now        time.Time
+	since      time.Time // see rememberedSince; the zero time is ever
 	emit       Emit
 	items      map[string]*itemTally
 	buyers     map[string]Holding
@@ -78,10 +79,11 @@ type Counter struct {
 
 // NewFold starts the fold of a sale as the ledger defines it: the items' stock
 // contains every adjustment the ledger has written. Counts of windows that Redis has
-// dropped by now are left out.
+// dropped by now are left out, and so are the orders of a quota that nothing counts any
+// more.
 func NewFold(s *sale.Sale, now time.Time, emit Emit) *Fold {
 	f := &Fold{
-		saleID: s.ID, rules: *s, now: now, emit: emit,
+		saleID: s.ID, rules: *s, now: now, since: rememberedSince(s, now), emit: emit,
 		items:     make(map[string]*itemTally, len(s.Items)),
 		buyers:    make(map[string]Holding),
 		used:      make(map[Counter]int64),
@@ -132,6 +134,10 @@ func (f *Fold) Loose(g *sale.Grant) {
 // grant stays known, so that its idempotency key goes on naming it: that holds
 // for cancelled, expired and rejected orders alike.
 func (f *Fold) Order(o *sale.Order) error {
+	if o.CreatedAt.Before(f.since) {
+		delete(f.loose, o.ID)
+		return nil
+	}
 	g := sale.Grant{
 		Kind: sale.GrantGrab, OrderID: o.ID, User: o.User, Key: o.Key, IP: o.IP, At: o.CreatedAt, ExpiresAt: o.ExpiresAt,
 		Lines: make([]sale.Line, len(o.Lines)),
@@ -226,6 +232,10 @@ func (f *Fold) Finish() (Folded, error) {
 		g, _, err := sale.DecodeGrant(record)
 		if err != nil {
 			return Folded{}, fmt.Errorf("fold sale %s: grant %s: %w", f.saleID, id, err)
+		}
+		if g.At.Before(f.since) {
+			delete(f.loose, id)
+			continue
 		}
 		var held int64
 		for _, l := range g.Lines {

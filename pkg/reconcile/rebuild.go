@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -14,9 +15,13 @@ import (
 // read.
 func (x *run) rebuild(ctx context.Context, old oldState, target stock.Target) (Folded, error) {
 	restore := x.stock.BeginRestore(x.saleID, x.cfg.Chunk)
-	folded, err := x.write(ctx, restore, old, target.Fence)
+	var folded Folded
+	at, err := x.clock(ctx, &x.sale)
 	if err == nil {
-		target.Remaining = folded.Remaining
+		folded, err = x.write(ctx, restore, old, target.Fence, at)
+	}
+	if err == nil {
+		target.Remaining, target.Ends = folded.Remaining, stateEnds(&x.sale, at)
 		err = x.timed(ctx, StepCommit, func(ctx context.Context) error { return restore.Commit(ctx, target) })
 	}
 	if err != nil {
@@ -34,7 +39,7 @@ func (x *run) rebuild(ctx context.Context, old oldState, target stock.Target) (F
 
 // write reads, folds and writes the temporary keys, all within the bound of one
 // step.
-func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, fence uint64) (Folded, error) {
+func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, fence uint64, at time.Time) (Folded, error) {
 	status, err := x.stream.Info(ctx)
 	if err != nil {
 		return Folded{}, err
@@ -50,7 +55,7 @@ func (x *run) write(ctx context.Context, restore *stock.Restore, old oldState, f
 			return err
 		}
 		x.report.Read = Read{Outboxes: x.report.Read.Outboxes, Progress: floor, StreamRegressed: !trusted}
-		fold := NewFold(&x.sale, x.now(), func(orderID string, record []byte) error {
+		fold := NewFold(&x.sale, at, func(orderID string, record []byte) error {
 			old.confirm(orderID)
 			return w.add(entry{kind: grantEntry, id: orderID, record: record})
 		})

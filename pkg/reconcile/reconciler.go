@@ -40,7 +40,8 @@ type Ledger interface {
 	NextGeneration(ctx context.Context, saleID string) (int64, error)
 	SetGeneration(ctx context.Context, saleID string, generation int64) error
 	ReadSnapshot(ctx context.Context, saleID string, streamID int64, firstSeq uint64, read func(*ledger.Snapshot) error) error
-	AllGivebackIDs(ctx context.Context, saleID string, visit func(id string, units int64) error) error
+	ListQuotas(ctx context.Context, after string, limit int) ([]sale.Sale, error)
+	AllGivebackIDs(ctx context.Context, saleID string, since time.Time, visit func(id string, units int64) error) error
 	GetGiveback(ctx context.Context, saleID, id string) (sale.Giveback, error)
 	UnappliedGivebacks(ctx context.Context, after *sale.Giveback, limit int) ([]sale.Giveback, error)
 	SetStock(ctx context.Context, c ledger.StockChange, generation int64, loose ledger.Grants) (ledger.StockSet, error)

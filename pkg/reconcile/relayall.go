@@ -21,20 +21,28 @@ func (r *Reconciler) RelayAll(ctx context.Context) error {
 	for i := range sales {
 		s := &sales[i]
 		byID[s.ID] = s
-		if !r.cfg.loadable(s, r.now()) {
-			continue
+		if s.Quota || !r.cfg.loadable(s, r.now()) {
+			continue // there may be thousands of quotas: Audit looks at their outboxes
 		}
-		relayed, err := r.relay.Orphans(ctx, s.ID)
-		r.observe.Relayed(relayed.Published)
-		if relayed.Published+relayed.Fenced > 0 {
-			r.log.Info("outboxes of dead grab processes were published", "sale_id", s.ID,
-				"published", relayed.Published, "fenced", relayed.Fenced)
-		}
-		if err != nil {
-			failures = append(failures, fmt.Errorf("relay outboxes of sale %s: %w", s.ID, err))
+		if err := r.relayOrphans(ctx, s.ID); err != nil {
+			failures = append(failures, err)
 		}
 	}
 	return errors.Join(append(failures, r.relayGivebacks(ctx, byID))...)
+}
+
+// relayOrphans publishes the outboxes of a sale's dead grab processes.
+func (r *Reconciler) relayOrphans(ctx context.Context, saleID string) error {
+	relayed, err := r.relay.Orphans(ctx, saleID)
+	r.observe.Relayed(relayed.Published)
+	if relayed.Published+relayed.Fenced > 0 {
+		r.log.Info("outboxes of dead grab processes were published", "sale_id", saleID,
+			"published", relayed.Published, "fenced", relayed.Fenced)
+	}
+	if err != nil {
+		return fmt.Errorf("relay outboxes of sale %s: %w", saleID, err)
+	}
+	return nil
 }
 
 // setback is why the givebacks of a sale can't be applied in this look.
@@ -108,6 +116,9 @@ func (r *Reconciler) settle(ctx context.Context, g *sale.Giveback, s *sale.Sale,
 			return true, nil
 		}
 		setbacks[s.ID] = notLoaded
+	}
+	if s.Quota {
+		return countedElsewhere(g, s, r.now()), nil
 	}
 	return !r.cfg.loadable(s, r.now()), nil
 }

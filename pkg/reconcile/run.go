@@ -230,7 +230,7 @@ func (x *run) afterwards(ctx context.Context, folded Folded) error {
 
 func (x *run) lateGivebacks(ctx context.Context, folded Folded) error {
 	var late []string
-	err := x.ledger.AllGivebackIDs(ctx, x.saleID, func(id string, _ int64) error {
+	err := x.ledger.AllGivebackIDs(ctx, x.saleID, rememberedSince(&x.sale, x.now()), func(id string, _ int64) error {
 		if _, counted := folded.Givebacks[id]; !counted {
 			late = append(late, id)
 		}

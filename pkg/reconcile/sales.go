@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
-// saleList is the sales that are loaded, or were. Each audit reads them all; the
+// saleList is the sales that are loaded, or were, and behind them the quotas. Each audit reads them all; the
 // relay, which looks more often, makes do with the list of the last one.
 type saleList struct {
 	mu    sync.Mutex
@@ -28,27 +29,35 @@ func (l *saleList) recent(ctx context.Context, from Ledger, now time.Time, age t
 	return l.read(ctx, from, now)
 }
 
-// read lists all sales but drafts.
+// read lists all sales but drafts, and all quotas.
 func (l *saleList) read(ctx context.Context, from Ledger, now time.Time) ([]sale.Sale, error) {
-	var all []sale.Sale
-	after := ""
-	for {
-		page, err := from.ListSales(ctx, after, ledger.PageMax)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			if page[i].Status != sale.StatusDraft {
-				all = append(all, page[i])
-			}
-		}
-		if len(page) < ledger.PageMax {
-			break
-		}
-		after = page[len(page)-1].ID
+	sales, err := allPages(ctx, from.ListSales)
+	if err != nil {
+		return nil, err
 	}
+	quotas, err := allPages(ctx, from.ListQuotas)
+	if err != nil {
+		return nil, err
+	}
+	all := append(slices.DeleteFunc(sales, func(s sale.Sale) bool { return s.Status == sale.StatusDraft }), quotas...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sales, l.at = all, now
 	return all, nil
+}
+
+func allPages(ctx context.Context, list func(ctx context.Context, after string, limit int) ([]sale.Sale, error)) ([]sale.Sale, error) {
+	var all []sale.Sale
+	after := ""
+	for {
+		page, err := list(ctx, after, ledger.PageMax)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < ledger.PageMax {
+			return all, nil
+		}
+		after = page[len(page)-1].ID
+	}
 }

@@ -14,10 +14,20 @@ const (
 	fromSettled
 )
 
-// ledger adds everything a snapshot has of the sale, and tells note of each
-// grant; the order is nil for all but orders. Dead letters come first: an order may hold
-// the same grant by now.
+// ledger adds everything a snapshot has of the sale, but of a quota only what is
+// remembered, and tells note of each grant; the order is nil for all but orders. Dead
+// letters come first: an order may hold the same grant by now.
 func (f *Fold) ledger(snap *ledger.Snapshot, note func(from origin, orderID string, o *sale.Order)) error {
+	orders := snap.Orders
+	if !f.since.IsZero() {
+		orders = func(visit func(*sale.Order) error) error { return snap.OrdersSince(f.since, visit) }
+	}
+	return f.read(snap, orders, note)
+}
+
+// read is ledger with all the orders that orders visits.
+func (f *Fold) read(snap *ledger.Snapshot, orders func(func(*sale.Order) error) error,
+	note func(from origin, orderID string, o *sale.Order)) error {
 	err := snap.DeadLetters(func(d *ledger.DeadLetter) error {
 		if g, err := d.Grant(); err == nil {
 			note(fromDeadLetter, g.OrderID, nil)
@@ -31,7 +41,7 @@ func (f *Fold) ledger(snap *ledger.Snapshot, note func(from origin, orderID stri
 	if err != nil {
 		return err
 	}
-	if err := snap.Orders(func(o *sale.Order) error {
+	if err := orders(func(o *sale.Order) error {
 		note(fromOrder, o.ID, o)
 		return f.Order(o)
 	}); err != nil {
@@ -43,7 +53,7 @@ func (f *Fold) ledger(snap *ledger.Snapshot, note func(from origin, orderID stri
 	}); err != nil {
 		return err
 	}
-	return snap.Givebacks(func(id string, units int64) error {
+	return snap.GivebacksSince(f.since, func(id string, units int64) error {
 		f.Giveback(id, units)
 		return nil
 	})

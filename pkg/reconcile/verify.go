@@ -174,12 +174,16 @@ func (v *verification) do(ctx context.Context) (err error) {
 // readLedgerAndStream takes a snapshot of the ledger and then reads the whole
 // stream: whatever order the snapshot has, its grant is in what is read.
 func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (err error) {
+	now, err := v.clock(ctx, &v.sale)
+	if err != nil {
+		return err
+	}
 	return v.ledger.ReadSnapshot(ctx, v.sale.ID, at.stream.StreamID, at.stream.FirstSeq, func(snap *ledger.Snapshot) error {
 		v.sale = snap.Sale()
 		if v.floor, v.trusted, err = v.floorOf(ctx, snap, at.stream); err != nil {
 			return err
 		}
-		fold := NewFold(&v.sale, v.now(), func(orderID string, _ []byte) error {
+		fold := NewFold(&v.sale, now, func(orderID string, _ []byte) error {
 			v.marks[orderID] |= inFold
 			return nil
 		})
@@ -194,7 +198,7 @@ func (v *verification) readLedgerAndStream(ctx context.Context, at restPoint) (e
 		}); err != nil {
 			return err
 		}
-		if err := fold.ledger(snap, v.note); err != nil {
+		if err := fold.read(snap, snap.Orders, v.note); err != nil {
 			return err
 		}
 		v.books, err = fold.Finish()
