@@ -27,9 +27,11 @@ const (
 	recordPollMax = 200 * time.Millisecond
 )
 
-// adjustBody is the body of an adjustment; delta is in units.
+// adjustBody is the body of an adjustment: units to add or to take, or the stock the
+// item is to have, for a change from or to unlimited.
 type adjustBody struct {
 	Delta  int64  `json:"delta"`
+	Stock  *int64 `json:"stock"`
 	Reason string `json:"reason"`
 }
 
@@ -48,7 +50,12 @@ func validReason(reason string) bool {
 }
 
 func (b *adjustBody) validate() error {
-	if b.Delta == 0 || b.Delta > sale.MaxStock || b.Delta < -sale.MaxStock {
+	switch {
+	case b.Stock != nil && b.Delta != 0:
+		return &sale.FieldError{Field: "stock", Message: "can't stand together with delta"}
+	case b.Stock != nil && (*b.Stock < sale.Unlimited || *b.Stock > sale.MaxStock):
+		return &sale.FieldError{Field: "stock", Message: fmt.Sprintf("must be -1 (unlimited) or 0 to %d", sale.MaxStock)}
+	case b.Stock == nil && (b.Delta == 0 || b.Delta > sale.MaxStock || b.Delta < -sale.MaxStock):
 		return &sale.FieldError{Field: "delta", Message: fmt.Sprintf("must be -%d to %d and not 0", sale.MaxStock, sale.MaxStock)}
 	}
 	if !validReason(b.Reason) {
@@ -155,7 +162,15 @@ func (a *API) adjust(r *http.Request) (answer, error) {
 	// From here on the client leaving must not leave things half done.
 	ctx := context.WithoutCancel(r.Context())
 	ask := newAdjustment(s.ID, item.SKU, key, body)
+	if body.Stock != nil {
+		return a.setStock(ctx, s, item, &ask)
+	}
 	record, err := a.Ledger.AdjustmentRecord(ctx, ask.saleID, ask.sku, ask.ref)
+	if errors.Is(err, ledger.ErrNotFound) {
+		if err := a.unusedForStock(ctx, &ask); err != nil {
+			return answer{}, err
+		}
+	}
 	switch {
 	case err == nil:
 		return a.repeated(ctx, &ask, record)

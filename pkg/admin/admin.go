@@ -52,6 +52,7 @@ type StockLedger interface {
 	ItemCounts(ctx context.Context, saleIDs []string) (map[string][]ledger.ItemTotals, error)
 	AdjustUp(ctx context.Context, a ledger.Adjustment) (ledger.Adjusted, error)
 	AdjustmentRecord(ctx context.Context, saleID, sku, ref string) (ledger.AdjustmentRecord, error)
+	StockSet(ctx context.Context, saleID, sku, ref string) (ledger.StockSet, error)
 }
 
 // Books holds what was sold, and what could not be written.
@@ -105,6 +106,11 @@ type Verifier interface {
 	Verify(ctx context.Context, saleID string) (reconcile.Verification, error)
 }
 
+// Restocker changes stock from and to unlimited. A *reconcile.Reconciler has it.
+type Restocker interface {
+	SetStock(ctx context.Context, c ledger.StockChange) (ledger.StockSet, error)
+}
+
 // Parts is what an API is made of. All are required.
 type Parts struct {
 	Ledger      Ledger
@@ -114,6 +120,7 @@ type Parts struct {
 	Givebacks   Givebacks
 	DeadLetters DeadLetters
 	Verifier    Verifier
+	Restocker   Restocker
 	Log         *slog.Logger
 }
 

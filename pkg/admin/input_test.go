@@ -151,6 +151,13 @@ func wrongAdjustments() []wrong {
 		wrong{adjust, salePath("d", "items", "A", "adjust"), fine, nil, 409, admin.CodeSaleState, ""},
 		wrong{adjust, salePath("s", "items", "U", "adjust"), fine, nil, 409, admin.CodeStockUnlimited, ""},
 		wrong{adjust, salePath("s", "items", "U", "adjust"), map[string]any{"delta": -1, "reason": "r"}, nil, 409, admin.CodeStockUnlimited, ""})
+	for _, bad := range []any{-2, 1_000_000_001, "many", 1.5} {
+		all = append(all, field(adjust, path, map[string]any{"stock": bad, "reason": "r"}, "stock"))
+	}
+	all = append(all,
+		field(adjust, path, map[string]any{"stock": 5, "delta": 5, "reason": "r"}, "stock"), field(adjust, path, map[string]any{"stock": 5}, "reason"),
+		wrong{adjust, path, map[string]any{"stock": 5, "reason": "r"}, nil, 409, admin.CodeStockLimited, ""},
+		wrong{adjust, salePath("d", "items", "A", "adjust"), map[string]any{"stock": -1, "reason": "r"}, nil, 409, admin.CodeSaleState, ""})
 	for _, bad := range []struct {
 		delta  any
 		reason any

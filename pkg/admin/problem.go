@@ -17,7 +17,8 @@ const (
 	CodeSaleExists         = "sale_exists"        // the id is taken
 	CodeSaleState          = "sale_state"         // the sale's status, in "sale_status", does not allow the change
 	CodeSaleNotDraft       = "sale_not_draft"     // the change is possible before approval only
-	CodeStockUnlimited     = "stock_unlimited"    // unlimited stock can't be adjusted
+	CodeStockUnlimited     = "stock_unlimited"    // unlimited stock can't be changed by a number of units
+	CodeStockLimited       = "stock_limited"      // limited stock is changed by a number of units
 	CodeDeadLetterState    = "dead_letter_state"  // the dead letter was dealt with the other way
 	CodeDeadLetterPoison   = "dead_letter_poison" // the dead letter still can't be written
 )
@@ -45,7 +46,11 @@ func wrongState(present sale.Status, detail string) *web.Problem {
 }
 
 func stockUnlimited() *web.Problem {
-	return web.Conflict(CodeStockUnlimited, "the stock of this item is unlimited and can't be adjusted")
+	return web.Conflict(CodeStockUnlimited, "the stock of this item is unlimited; give it a bound by its stock, not by a delta")
+}
+
+func stockLimited() *web.Problem {
+	return web.Conflict(CodeStockLimited, "the stock of this item is limited; change it by a delta")
 }
 
 func deadLetterNotFound() *web.Problem {

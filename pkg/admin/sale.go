@@ -94,17 +94,17 @@ func (a *API) approve(r *http.Request) (answer, error) {
 	}
 	ctx := context.WithoutCancel(r.Context())
 	if !a.stateOf(ctx, s).loaded() {
-		a.load(ctx, s.ID)
+		a.load(ctx, s.ID, reconcile.ReasonApprove)
 	}
 	view, err := a.view(ctx, s)
 	return ok(view), err
 }
 
-func (a *API) load(ctx context.Context, saleID string) {
+func (a *API) load(ctx context.Context, saleID, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.LoadTimeout)
 	defer cancel()
-	if _, err := a.Stream.AskReconcile(ctx, saleID, reconcile.ReasonApprove); err != nil {
-		a.Log.WarnContext(ctx, "approved sale not loaded yet", "sale_id", saleID, "error", err)
+	if _, err := a.Stream.AskReconcile(ctx, saleID, reason); err != nil {
+		a.Log.WarnContext(ctx, "sale not loaded yet", "sale_id", saleID, "reason", reason, "error", err)
 	}
 }
 

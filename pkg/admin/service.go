@@ -45,14 +45,14 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		return nil, fmt.Errorf("admin service: %w", err)
 	}
 	givebacks := reconcile.NewGivebacks(cfg.Stock, cfg.Ledger, cfg.Stream)
-	// It only verifies; the runs are the reconciler services'.
-	verifier, err := reconcile.New(reconcile.Config{}, cfg.Stock, cfg.Stream, cfg.Ledger, nil, cfg.Log)
+	// It verifies, and changes stock from and to unlimited; other runs are the reconciler services'.
+	reconciler, err := reconcile.New(reconcile.Config{}, cfg.Stock, cfg.Stream, cfg.Ledger, nil, cfg.Log)
 	if err != nil {
 		return nil, fmt.Errorf("admin service: %w", err)
 	}
 	api, err := New(cfg.Config, Parts{
 		Ledger: cfg.Ledger, Stock: cfg.Stock, Stream: cfg.Stream, Engine: engine, Givebacks: givebacks,
-		DeadLetters: order.NewDeadLetters(cfg.Ledger, givebacks, cfg.Log), Verifier: verifier, Log: cfg.Log,
+		DeadLetters: order.NewDeadLetters(cfg.Ledger, givebacks, cfg.Log), Verifier: reconciler, Restocker: reconciler, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
