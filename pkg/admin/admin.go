@@ -34,6 +34,7 @@ type Ledger interface {
 	SaleLedger
 	StockLedger
 	Books
+	Deliveries
 	// Permanent reports whether an error blames the data.
 	Permanent(err error) bool
 }

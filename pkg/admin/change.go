@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 
@@ -14,17 +15,18 @@ import (
 // stays as it is. Once a sale is approved its limits stay the same ones: of each only
 // the maximum can change.
 type saleChange struct {
-	Name          *string      `json:"name"`
-	StartsAt      *string      `json:"starts_at"`
-	EndsAt        *string      `json:"ends_at"`
-	PaymentWindow *string      `json:"payment_window"`
-	PerUserLimit  *int64       `json:"per_user_limit"`
-	Timezone      *string      `json:"timezone"`
-	Items         []itemDraft  `json:"items"`
-	Limits        []limitDraft `json:"limits"`
-	RateLimit     *int64       `json:"rate_limit"`
-	Regrab        *bool        `json:"regrab_after_cancel"`
-	Reason        string       `json:"reason"` // kept in the sale's history
+	Name          *string         `json:"name"`
+	StartsAt      *string         `json:"starts_at"`
+	EndsAt        *string         `json:"ends_at"`
+	PaymentWindow *string         `json:"payment_window"`
+	PerUserLimit  *int64          `json:"per_user_limit"`
+	Timezone      *string         `json:"timezone"`
+	Items         []itemDraft     `json:"items"`
+	Limits        []limitDraft    `json:"limits"`
+	RateLimit     *int64          `json:"rate_limit"`
+	Regrab        *bool           `json:"regrab_after_cancel"`
+	Fulfilment    json.RawMessage `json:"fulfilment"` // null ends it
+	Reason        string          `json:"reason"`     // kept in the sale's history
 }
 
 // ofDraft reports whether only a draft can be changed so: grants rely on the
@@ -43,6 +45,7 @@ func (c *saleChange) rules() saleRules {
 	return saleRules{
 		Name: c.Name, StartsAt: c.StartsAt, EndsAt: c.EndsAt, PaymentWindow: c.PaymentWindow,
 		PerUserLimit: c.PerUserLimit, Timezone: c.Timezone, Limits: c.Limits, RateLimit: c.RateLimit, Regrab: c.Regrab,
+		Fulfilment: c.Fulfilment,
 	}
 }
 

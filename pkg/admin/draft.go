@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -29,17 +30,18 @@ const generatedIDLen = 10
 // saleDraft is the body of POST /admin/v1/sales. Pointers tell what is absent
 // from what is zero.
 type saleDraft struct {
-	ID            string       `json:"id"`
-	Name          string       `json:"name"`
-	StartsAt      *string      `json:"starts_at"`
-	EndsAt        *string      `json:"ends_at"`
-	PaymentWindow *string      `json:"payment_window"`
-	PerUserLimit  *int64       `json:"per_user_limit"`
-	Timezone      *string      `json:"timezone"`
-	Items         []itemDraft  `json:"items"`
-	Limits        []limitDraft `json:"limits"`
-	RateLimit     *int64       `json:"rate_limit"`
-	Regrab        *bool        `json:"regrab_after_cancel"`
+	ID            string          `json:"id"`
+	Name          string          `json:"name"`
+	StartsAt      *string         `json:"starts_at"`
+	EndsAt        *string         `json:"ends_at"`
+	PaymentWindow *string         `json:"payment_window"`
+	PerUserLimit  *int64          `json:"per_user_limit"`
+	Timezone      *string         `json:"timezone"`
+	Items         []itemDraft     `json:"items"`
+	Limits        []limitDraft    `json:"limits"`
+	RateLimit     *int64          `json:"rate_limit"`
+	Regrab        *bool           `json:"regrab_after_cancel"`
+	Fulfilment    json.RawMessage `json:"fulfilment"`
 }
 
 type itemDraft struct {
@@ -73,6 +75,7 @@ func (d *saleDraft) sale() (*sale.Sale, error) {
 	rules := saleRules{
 		StartsAt: d.StartsAt, EndsAt: d.EndsAt, PaymentWindow: d.PaymentWindow,
 		PerUserLimit: d.PerUserLimit, Timezone: d.Timezone, Limits: d.Limits, RateLimit: d.RateLimit, Regrab: d.Regrab,
+		Fulfilment: d.Fulfilment,
 	}
 	if err := rules.apply(s); err != nil {
 		return nil, err
@@ -126,6 +129,7 @@ type saleRules struct {
 	Limits        []limitDraft
 	RateLimit     *int64
 	Regrab        *bool
+	Fulfilment    json.RawMessage // null is none
 }
 
 // apply sets what is given. It checks the form of the values; their ranges are
@@ -170,10 +174,15 @@ func (r *saleRules) apply(s *sale.Sale) error {
 	if r.Regrab != nil {
 		s.NoRegrab = !*r.Regrab
 	}
+	var err error
+	if r.Fulfilment != nil {
+		if s.Fulfilment, err = fulfilment(r.Fulfilment); err != nil {
+			return err
+		}
+	}
 	if r.Limits == nil {
 		return nil
 	}
-	var err error
 	s.Limits, err = limits(r.Limits)
 	return err
 }

@@ -38,6 +38,7 @@ var routes = []struct {
 	{"GET /admin/v1/sales/{sale_id}/dead-letters", (*API).listDeadLetters},
 	{"POST /admin/v1/sales/{sale_id}/dead-letters/{order_id}/replay", (*API).replayDeadLetter},
 	{"POST /admin/v1/sales/{sale_id}/dead-letters/{order_id}/cancel", (*API).cancelDeadLetter},
+	{"GET /admin/v1/sales/{sale_id}/deliveries", (*API).listDeliveries},
 	{"POST /admin/v1/sales/{sale_id}/reconcile", (*API).reconcile},
 	{"GET /admin/v1/sales/{sale_id}/verify", (*API).verify},
 	{"GET /admin/v1/flow-control", (*API).getFlowControl},
@@ -46,6 +47,8 @@ var routes = []struct {
 	{"POST /admin/v1/orders/{order_id}/cancel", (*API).cancelOrder},
 	{"POST /admin/v1/orders/{order_id}/pay", (*API).payOrder},
 	{"POST /admin/v1/orders/{order_id}/returns", (*API).returnOrder},
+	{"GET /admin/v1/orders/{order_id}/delivery", (*API).getDelivery},
+	{"POST /admin/v1/orders/{order_id}/delivery/resend", (*API).resendDelivery},
 }
 
 // Routes lists the patterns that the API serves.
