@@ -17,9 +17,12 @@ var ErrNoSale = errors.New("no such sale in the catalogue")
 
 // PutSale stores a sale definition for the grab nodes to see. A lower revision never
 // overwrites a higher one: then nothing is stored, and there is no error, because
-// what the caller knows is simply old.
+// what the caller knows is simply old. The fulfilment is left out: its address may hold
+// a token, and grab nodes don't call it.
 func (s *Stream) PutSale(ctx context.Context, def *sale.Sale) error {
-	data, err := json.Marshal(def)
+	shown := *def
+	shown.Fulfilment = nil
+	data, err := json.Marshal(&shown)
 	if err == nil {
 		err = s.change(ctx, SalesBucket, def.ID, func(ctx context.Context, bucket jetstream.KeyValue, have jetstream.KeyValueEntry) error {
 			return putSale(ctx, bucket, have, def, data)

@@ -41,6 +41,17 @@ func TestASaleDefinitionComesBackAsItWas(t *testing.T) {
 	get[*sale.Sale](t)(s.GetSale(t.Context(), "s1"))
 }
 
+func TestTheCatalogueDoesNotHoldTheAddressOfTheShop(t *testing.T) {
+	server := harness.NATS(t)
+	s := open(t, server)
+	def := definition("s1", 1)
+	def.Fulfilment = &sale.Fulfilment{URL: "https://shop.example/hook?token=secret", Trigger: sale.FulfilPaid}
+	must(t, s.PutSale(t.Context(), def))
+	if got := get[*sale.Sale](t)(s.GetSale(t.Context(), "s1")); got.Fulfilment != nil || def.Fulfilment == nil {
+		t.Errorf("the catalogue holds %+v", got.Fulfilment)
+	}
+}
+
 func TestALowerRevisionNeverWins(t *testing.T) {
 	server := harness.NATS(t)
 	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
