@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/doorbuster/doorbuster/pkg/harness"
+	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/order"
+	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
 const (
@@ -26,11 +28,24 @@ const (
 // real stream into the ledger, and, in the same run and on the same server, bare
 // bulk inserts of the very rows that it wrote: as many rows per transaction, as
 // many connections, into copies of the tables. ratio is the first over the second.
+// Each limit of a sale adds a line of the log to every grant, and a user's daily limit a
+// counter of its own.
 func BenchmarkWorkerAgainstBareInserts(b *testing.B) {
+	b.Run("limits=0", func(b *testing.B) { benchWorker(b) })
+	b.Run("limits=2", func(b *testing.B) {
+		benchWorker(b, sale.Limit{Scope: sale.ScopeUser, Window: sale.WindowDay, Max: 5}, sale.Limit{Scope: sale.ScopeSale, Window: sale.WindowDay, Max: benchGrants})
+	})
+}
+
+func benchWorker(b *testing.B, limits ...sale.Limit) {
 	var worker, bare time.Duration
 	grants := 0
 	for range b.N {
 		d := openDeskOn(b, harness.SharedMariaDB(b), benchGrants)
+		d.sale = get[sale.Sale](b)(d.ledger.EditSale(b.Context(), d.sale.ID, ledger.Cause{}, func(s *sale.Sale) error {
+			s.Limits = limits
+			return nil
+		}))
 		for i := range benchGrants / benchBatch {
 			d.publish(d.crowd(fmt.Sprint("batch-", i), benchBatch)...)
 		}
@@ -90,6 +105,7 @@ const (
 	orderColumns    = "id, sale_id, user_id, idempotency_key, ip, status, items, generation, created_at, expires_at, reason, updated_at"
 	flowColumns     = "sale_id, sku, counter, kind, ref, order_id, user_id, qty_before, qty_step, qty_after, reason, actor, at"
 	eventColumns    = "sale_id, order_id, kind, body, at"
+	counterColumns  = "sale_id, limit_name, period, subject, used"
 	givebackColumns = "sale_id, id, order_id, user_id, items, units, counts, decided_at"
 )
 
@@ -124,10 +140,15 @@ func (d *desk) bareInserts(b *testing.B) time.Duration {
 	b.Helper()
 	tables := []bareRows{
 		d.bareRows("orders", orderColumns, "TRUE"), d.bareRows("flows", flowColumns, "TRUE"), d.bareRows("events", eventColumns, "TRUE"),
+		d.bareRows("counters", counterColumns, "subject <> ''"),
 	}
 	took := d.inBare(benchGrants, benchTx, func(ctx context.Context, tx *sql.Tx, first int) error {
 		for _, t := range tables {
-			if err := t.insert(ctx, tx, first, benchTx); err != nil {
+			perGrant := len(t.values) / t.columns / benchGrants
+			if perGrant == 0 {
+				continue
+			}
+			if err := t.insert(ctx, tx, first*perGrant, benchTx*perGrant); err != nil {
 				return err
 			}
 		}
