@@ -42,6 +42,9 @@ const (
 	cancelO = "POST /admin/v1/orders/{order_id}/cancel"
 	payO    = "POST /admin/v1/orders/{order_id}/pay"
 	returnO = "POST /admin/v1/orders/{order_id}/returns"
+	deliv   = "GET /admin/v1/sales/{sale_id}/deliveries"
+	delivO  = "GET /admin/v1/orders/{order_id}/delivery"
+	resendO = "POST /admin/v1/orders/{order_id}/delivery/resend"
 )
 
 // field is a request in which one field, header or parameter is wrong.
@@ -107,6 +110,13 @@ func wrongDrafts() []wrong {
 		{"limits", []any{limit("ip", "day", -1)}, "limits[0].max"}, {"limits", []any{limit("ip", "day", int64(1e13))}, "limits[0].max"},
 		{"limits", []any{limit("ip", "day", 1), limit("ip", "day", 2)}, "limits[1]"},
 		{"rate_limit", -1, "rate_limit"}, {"rate_limit", 1_000_001, "rate_limit"}, {"regrab_after_cancel", "yes", "regrab_after_cancel"},
+		{"fulfilment", "https://shop.example", "fulfilment"}, {"fulfilment", map[string]any{}, "fulfilment.url"},
+		{"fulfilment", hook("url", "ftp://shop.example"), "fulfilment.url"}, {"fulfilment", hook("url", "https://user:word@shop.example"), "fulfilment.url"},
+		{"fulfilment", hook("url", "/hook"), "fulfilment.url"}, {"fulfilment", hook("url", "https://shop.example/"+strings.Repeat("x", 2000)), "fulfilment.url"},
+		{"fulfilment", hook("trigger", "shipped"), "fulfilment.trigger"}, {"fulfilment", hook("on_failure", "shrug"), "fulfilment.on_failure"},
+		{"fulfilment", hook("give_up_after", "999ms"), "fulfilment.give_up_after"}, {"fulfilment", hook("give_up_after", "721h"), "fulfilment.give_up_after"},
+		{"fulfilment", hook("give_up_after", "soon"), "fulfilment.give_up_after"}, {"fulfilment", hook("give_up_after", 60), "fulfilment.give_up_after"},
+		{"fulfilment", hook("secret", "x"), "fulfilment.secret"},
 		{"items", []any{}, "items"}, {"items", "A", "items"},
 		{"items", []any{map[string]any{"sku": "A"}}, "items[0].stock"},
 		{"items", []any{item("sku", "")}, "items[0].sku"}, {"items", []any{item("sku", "a b")}, "items[0].sku"},
@@ -127,6 +137,7 @@ func wrongChanges() []wrong {
 	for _, bad := range []struct{ body, field string }{
 		{`{"name":""}`, "name"}, {`{"starts_at":"now"}`, "starts_at"}, {`{"starts_at":"2190-01-01T00:00:00Z"}`, "ends_at"},
 		{`{"ends_at":"2001-01-01T00:00:00Z"}`, "ends_at"}, {`{"payment_window":"1ms"}`, "payment_window"},
+		{`{"fulfilment":{}}`, "fulfilment.url"}, {`{"fulfilment":7}`, "fulfilment"},
 		{`{"rate_limit":-1}`, "rate_limit"}, {`{"reason":"two\nlines"}`, "reason"}, {`{"limits":[{"scope":"ip","window":"day"}]}`, "limits[0].max"},
 		{`{"per_user_limit":-1}`, "per_user_limit"}, {`{"per_user_limit":1e30}`, "per_user_limit"}, {`{"id":"t"}`, "id"}, {`{"status":"ended"}`, "status"},
 	} {
@@ -175,7 +186,7 @@ func wrongAdjustments() []wrong {
 func wrongListings() []wrong {
 	var all []wrong
 	for _, listing := range []struct{ route, path string }{
-		{list, "/admin/v1/sales"}, {flows, salePath("s", "flows")}, {changes, salePath("s", "changes")}, {orders, salePath("s", "orders")}, {dead, salePath("s", "dead-letters")},
+		{list, "/admin/v1/sales"}, {flows, salePath("s", "flows")}, {changes, salePath("s", "changes")}, {orders, salePath("s", "orders")}, {dead, salePath("s", "dead-letters")}, {deliv, salePath("s", "deliveries")},
 	} {
 		for _, limit := range []string{"0", "-1", "201", "x", "", "1&limit=2", "99999999999999999999"} {
 			all = append(all, field(listing.route, listing.path+"?limit="+limit, nil, "limit"))
@@ -191,6 +202,8 @@ func wrongListings() []wrong {
 		field(flows, salePath("s", "flows?cursor=-1"), nil, "cursor"), field(flows, salePath("s", "flows?sku=B"), nil, "sku"),
 		field(flows, salePath("s", "flows?sku="), nil, "sku"), field(changes, salePath("s", "changes?cursor=x"), nil, "cursor"),
 		field(orders, salePath("s", "orders?status=pending"), nil, "status"), field(orders, salePath("s", "orders?user=a%20b"), nil, "user"),
+		field(deliv, salePath("s", "deliveries?status=lost"), nil, "status"), field(deliv, salePath("s", "deliveries?user=ann"), nil, "user"),
+		field(deliv, salePath("s", "deliveries?cursor="+sale.OrderID("other", "ann", "k")), nil, "cursor"),
 		field(orders, salePath("s", "orders?cursor="+sale.OrderID("other", "ann", "k")), nil, "cursor"))
 }
 
@@ -219,6 +232,13 @@ func wrongDecisions() []wrong {
 			missing(payO, "/admin/v1/orders/"+id+"/pay", nil, admin.CodeOrderNotFound),
 			missing(returnO, "/admin/v1/orders/"+id+"/returns", `{"return_id":"r","items":[{"sku":"A","quantity":1}]}`, admin.CodeOrderNotFound))
 	}
+	for _, id := range []string{unknown, elsewhere} {
+		all = append(all, missing(delivO, "/admin/v1/orders/"+id+"/delivery", nil, admin.CodeDeliveryNotFound),
+			missing(resendO, "/admin/v1/orders/"+id+"/delivery/resend", nil, admin.CodeDeliveryNotFound))
+	}
+	all = append(all, missing(delivO, "/admin/v1/orders/x/delivery", nil, admin.CodeOrderNotFound),
+		missing(resendO, "/admin/v1/orders/x/delivery/resend", nil, admin.CodeOrderNotFound))
+	all = append(all, unread(resendO, "/admin/v1/orders/"+unknown+"/delivery/resend")...)
 	all = append(all, unread(payO, "/admin/v1/orders/"+unknown+"/pay")...)
 	all = append(all, unread(returnO, "/admin/v1/orders/"+unknown+"/returns")...)
 	for body, name := range map[string]string{
