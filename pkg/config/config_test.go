@@ -116,7 +116,7 @@ func TestValuesOutOfRangeAreRefusedWithTheRange(t *testing.T) {
 		{new(Admin), order[1:], "--admin-key=fifteen-bytes-x", "--admin-key: must be at least 16 characters"},
 		{new(Dev), nil, "--chunk=many", `--chunk: expected a valid 64 bit int but got "many"`},
 		{new(Dev), nil, "--ack-wait=5", `--ack-wait: expected duration but got "5": time: missing unit in duration "5"`},
-		{new(Dev), nil, "--bach-max=5", "unknown flag --bach-max, did you mean \"--batch-max\"?"},
+		{new(Dev), nil, "--bach-maxx=5", "unknown flag --bach-maxx, did you mean \"--batch-max\"?"},
 	} {
 		t.Run(test.flag, func(t *testing.T) {
 			_, err := parse(t, test.grammar, append(test.base, test.flag)...)
