@@ -28,17 +28,20 @@ func (l *listFlags) Validate() error {
 	return nil
 }
 
-// saleFlows reads the stock log.
+// saleFlows reads the log of stock and counters.
 type saleFlows struct {
 	listFlags
 
-	SKU string `name:"sku" env:"-" help:"Only this item."`
+	SKU     string `name:"sku" env:"-" help:"Only this item."`
+	Counter string `name:"counter" env:"-" placeholder:"LIMIT/PERIOD/SUBJECT" help:"Only this counter, such as user_day/2026-11-27/ann."`
+	Order   string `name:"order" env:"-" help:"Only this order."`
 }
 
 // flowView is a line of the stock log.
 type flowView struct {
 	Seq     int64     `json:"seq"`
-	SKU     string    `json:"sku"`
+	SKU     string    `json:"sku,omitempty"`
+	Counter string    `json:"counter,omitempty"`
 	Kind    string    `json:"kind"`
 	Ref     string    `json:"ref"`
 	OrderID string    `json:"order_id,omitempty"`
@@ -51,11 +54,13 @@ type flowView struct {
 	At      time.Time `json:"at"`
 }
 
-// Run prints the stock log, oldest first.
+// Run prints the log, oldest first.
 func (c *saleFlows) Run(ctx context.Context, all *saleCommand, term terminal) error {
 	query := url.Values{}
-	if c.SKU != "" {
-		query.Set("sku", c.SKU)
+	for name, value := range map[string]string{"sku": c.SKU, "counter": c.Counter, "order_id": c.Order} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
 	flows, err := listing[flowView](ctx, all, adminSales(c.Sale, "flows"), "flows", query, c.Limit)
 	if err != nil {
@@ -64,9 +69,9 @@ func (c *saleFlows) Run(ctx context.Context, all *saleCommand, term terminal) er
 	if all.JSON {
 		return writeJSON(term.out, flows)
 	}
-	t := newTable(term.out, "SEQ", "AT", "SKU", "KIND", "BEFORE", "STEP", "AFTER", "REF", "REASON")
+	t := newTable(term.out, "SEQ", "AT", "OF", "KIND", "BEFORE", "STEP", "AFTER", "REF", "REASON")
 	for _, f := range flows {
-		t.row(f.Seq, when(f.At), f.SKU, f.Kind, f.Before, f.Step, f.After, f.Ref, f.Reason)
+		t.row(f.Seq, when(f.At), f.SKU+f.Counter, f.Kind, f.Before, f.Step, f.After, f.Ref, f.Reason)
 	}
 	return t.flush()
 }

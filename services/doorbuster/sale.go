@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +22,10 @@ type saleCommand struct {
 	End         saleEnd         `cmd:"" help:"End a sale for good."`
 	Show        saleShow        `cmd:"" help:"Show a sale and its counts."`
 	List        saleList        `cmd:"" help:"List the sales."`
-	Adjust      saleAdjust      `cmd:"" help:"Raise or lower the stock of an item."`
-	Flows       saleFlows       `cmd:"" help:"Read the stock log of a sale."`
+	Change      saleChange      `cmd:"" help:"Change a draft, or the limits and settings of a live sale."`
+	Changes     saleChanges     `cmd:"" help:"Read who changed a sale, when and why."`
+	Adjust      saleAdjust      `cmd:"" help:"Raise or lower the stock of an item, or make it unlimited."`
+	Flows       saleFlows       `cmd:"" help:"Read the log of a sale's stock and counters."`
 	Orders      saleOrders      `cmd:"" help:"List the orders of a sale."`
 	DeadLetters saleDeadLetters `cmd:"" name:"dead-letters" help:"List the grants that could not become orders, or deal with one."`
 
@@ -45,6 +46,9 @@ type saleView struct {
 	EndsAt       time.Time     `json:"ends_at"`
 	Window       sale.Duration `json:"payment_window"`
 	PerUserLimit int64         `json:"per_user_limit"`
+	Limits       []sale.Limit  `json:"limits"`
+	RateLimit    int64         `json:"rate_limit"`
+	Regrab       bool          `json:"regrab_after_cancel"`
 	State        string        `json:"state"`
 	Reason       string        `json:"reason"`
 	Generation   int64         `json:"generation"`
@@ -70,20 +74,26 @@ type saleCreate struct {
 	Ends          string   `name:"ends" env:"-" default:"+24h" placeholder:"TIME" help:"When it ends: +1h from its opening, or an RFC 3339 time."`
 	PaymentWindow string   `name:"payment-window" env:"-" default:"20m" help:"Time to pay an order."`
 	PerUserLimit  int64    `name:"per-user-limit" env:"-" default:"1" help:"Most units one user may hold; 0 is no limit."`
+	Limits        []string `name:"limit" env:"-" placeholder:"SCOPE:WINDOW:MAX" help:"Most units of each user, ip or of the sale, per sale, day, month or year: user:day:2. May be repeated."`
+	RateLimit     int64    `name:"rate-limit" env:"-" help:"Most grabs decided per second; 0 is no limit."`
+	NoRegrab      bool     `name:"no-regrab" env:"-" help:"Who gave units back may not grab them again."`
 	Timezone      string   `name:"timezone" env:"-" default:"UTC" help:"IANA name of the sale's time zone."`
 	Approve       bool     `name:"approve" env:"-" help:"Approve it at once."`
 }
 
 // draftBody is the body of POST /admin/v1/sales.
 type draftBody struct {
-	ID            string      `json:"id,omitempty"`
-	Name          string      `json:"name"`
-	StartsAt      time.Time   `json:"starts_at"`
-	EndsAt        time.Time   `json:"ends_at"`
-	PaymentWindow string      `json:"payment_window"`
-	PerUserLimit  int64       `json:"per_user_limit"`
-	Timezone      string      `json:"timezone"`
-	Items         []sale.Item `json:"items"`
+	ID            string       `json:"id,omitempty"`
+	Name          string       `json:"name"`
+	StartsAt      time.Time    `json:"starts_at"`
+	EndsAt        time.Time    `json:"ends_at"`
+	PaymentWindow string       `json:"payment_window"`
+	PerUserLimit  int64        `json:"per_user_limit"`
+	Limits        []sale.Limit `json:"limits"`
+	RateLimit     int64        `json:"rate_limit"`
+	Regrab        bool         `json:"regrab_after_cancel"`
+	Timezone      string       `json:"timezone"`
+	Items         []sale.Item  `json:"items"`
 }
 
 func (c *saleCreate) draft(now time.Time) (draftBody, error) {
@@ -98,6 +108,10 @@ func (c *saleCreate) draft(now time.Time) (draftBody, error) {
 	body := draftBody{
 		ID: c.ID, Name: c.Name, StartsAt: starts, EndsAt: ends,
 		PaymentWindow: c.PaymentWindow, PerUserLimit: c.PerUserLimit, Timezone: c.Timezone,
+		RateLimit: c.RateLimit, Regrab: !c.NoRegrab,
+	}
+	if body.Limits, err = parseLimits(c.Limits); err != nil {
+		return draftBody{}, err
 	}
 	for _, text := range c.Items {
 		item, err := parseItem(text)
@@ -146,6 +160,24 @@ func parseItem(text string) (sale.Item, error) {
 	return item, nil
 }
 
+// parseLimits reads SCOPE:WINDOW:MAX.
+func parseLimits(texts []string) ([]sale.Limit, error) {
+	limits := make([]sale.Limit, len(texts))
+	for i, text := range texts {
+		bad := fmt.Errorf("--limit %q: must be SCOPE:WINDOW:MAX, such as user:day:2", text)
+		parts := strings.Split(text, ":")
+		if len(parts) != 3 {
+			return nil, bad
+		}
+		most, err := strconv.ParseInt(parts[2], 10, 64)
+		if err != nil {
+			return nil, bad
+		}
+		limits[i] = sale.Limit{Scope: sale.LimitScope(parts[0]), Window: sale.LimitWindow(parts[1]), Max: most}
+	}
+	return limits, nil
+}
+
 // Run creates the sale.
 func (c *saleCreate) Run(ctx context.Context, all *saleCommand, term terminal) error {
 	a, err := all.shared()
@@ -178,14 +210,25 @@ type saleName struct {
 	Sale string `arg:"" help:"Id of the sale."`
 }
 
+// saleMove is a step in a sale's life.
+type saleMove struct {
+	saleName
+
+	Reason string `name:"reason" env:"-" help:"Why, for the sale's history."`
+}
+
 // move makes one step in a sale's life.
-func (n saleName) move(ctx context.Context, all *saleCommand, term terminal, verb string) error {
+func (n saleMove) move(ctx context.Context, all *saleCommand, term terminal, verb string) error {
 	a, err := all.shared()
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	text, err := a.do(ctx, call{method: http.MethodPost, path: adminSales(n.Sale, verb)})
+	ask := call{method: http.MethodPost, path: adminSales(n.Sale, verb)}
+	if n.Reason != "" {
+		ask.body = map[string]string{"reason": n.Reason}
+	}
+	text, err := a.do(ctx, ask)
 	if err != nil {
 		return err
 	}
@@ -193,10 +236,10 @@ func (n saleName) move(ctx context.Context, all *saleCommand, term terminal, ver
 }
 
 type (
-	saleApprove struct{ saleName }
-	salePause   struct{ saleName }
-	saleResume  struct{ saleName }
-	saleEnd     struct{ saleName }
+	saleApprove struct{ saleMove }
+	salePause   struct{ saleMove }
+	saleResume  struct{ saleMove }
+	saleEnd     struct{ saleMove }
 	saleShow    struct{ saleName }
 	saleList    struct{}
 )
@@ -269,7 +312,17 @@ func (s *saleCommand) show(term terminal, text json.RawMessage) error {
 		state += " (" + v.Reason + ")"
 	}
 	fmt.Fprintf(term.out, "%s  %q  %s, %s, generation %d\n", v.ID, v.Name, v.Phase, state, v.Generation)
-	fmt.Fprintf(term.out, "opens %s, ends %s, %s to pay, at most %d per user\n\n", when(v.StartsAt), when(v.EndsAt), time.Duration(v.Window), v.PerUserLimit)
+	fmt.Fprintf(term.out, "opens %s, ends %s, %s to pay, at most %d per user\n", when(v.StartsAt), when(v.EndsAt), time.Duration(v.Window), v.PerUserLimit)
+	for _, l := range v.Limits {
+		fmt.Fprintf(term.out, "limit %s: at most %d\n", l.Name(), l.Max)
+	}
+	if v.RateLimit > 0 {
+		fmt.Fprintf(term.out, "at most %d grabs per second\n", v.RateLimit)
+	}
+	if !v.Regrab {
+		fmt.Fprintln(term.out, "who gives units back may not grab them again")
+	}
+	fmt.Fprintln(term.out)
 	t := newTable(term.out, "SKU", "STOCK", "REMAINING", "SOLD", "GRANTED", "RETURNED", "CENTS")
 	for _, it := range v.Items {
 		remaining := "?"
@@ -279,90 +332,6 @@ func (s *saleCommand) show(term terminal, text json.RawMessage) error {
 		t.row(it.SKU, it.Stock, remaining, it.Sold, it.Granted, it.Returned, it.PriceCents)
 	}
 	return t.flush()
-}
-
-// saleAdjust changes the stock of an item.
-type saleAdjust struct {
-	saleName
-
-	SKU    string `arg:"" help:"The item."`
-	Delta  int64  `arg:"" help:"Units to add, or with a minus to take."`
-	Reason string `name:"reason" env:"-" required:"" help:"Why, for the stock log."`
-	Key    string `name:"key" env:"-" placeholder:"KEY" help:"Idempotency-Key: the same key adjusts once."`
-}
-
-// adjustView is the answer to an adjustment.
-type adjustView struct {
-	State       string `json:"state"`
-	Requested   int64  `json:"requested"`
-	Applied     int64  `json:"applied"`
-	ClampedBy   int64  `json:"clamped_by"`
-	StockBefore *int64 `json:"stock_before"`
-	StockAfter  *int64 `json:"stock_after"`
-	Replayed    bool   `json:"replayed"`
-}
-
-// Run changes the stock.
-func (c *saleAdjust) Run(ctx context.Context, all *saleCommand, term terminal) error {
-	a, err := all.shared()
-	if err != nil {
-		return err
-	}
-	defer a.close()
-	text, err := a.do(ctx, call{
-		method: http.MethodPost, path: adminSales(c.Sale, "items", c.SKU, "adjust"), key: c.Key,
-		body: map[string]any{"delta": c.Delta, "reason": c.Reason},
-	})
-	if err != nil {
-		return err
-	}
-	var v adjustView
-	if err := json.Unmarshal(text, &v); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	if all.JSON {
-		err = writeJSON(term.out, text)
-	} else {
-		c.show(term, &v)
-	}
-	if err == nil && v.Applied == 0 && v.ClampedBy > 0 {
-		return errQuiet // nothing could be taken
-	}
-	return err
-}
-
-func (c *saleAdjust) show(term terminal, v *adjustView) {
-	fmt.Fprintf(term.out, "%s of sale %s: %+d %s", c.SKU, c.Sale, v.Applied, v.State)
-	if v.StockBefore != nil && v.StockAfter != nil {
-		fmt.Fprintf(term.out, ", stock %d -> %d", *v.StockBefore, *v.StockAfter)
-	}
-	if v.ClampedBy > 0 {
-		fmt.Fprintf(term.out, ", %d could not be taken: they are sold", v.ClampedBy)
-	}
-	if v.Replayed {
-		fmt.Fprint(term.out, ", done before")
-	}
-	fmt.Fprintln(term.out)
-}
-
-// bareNegative lets "sale adjust SALE SKU -10" be written as people do: the number,
-// which kong takes for a flag, goes to the end, behind "--". It is the last argument.
-func bareNegative(args []string) []string {
-	if len(args) < 2 || args[0] != "sale" || !slices.Contains(args, "adjust") || slices.Contains(args, "--") {
-		return args
-	}
-	at := slices.IndexFunc(args, func(arg string) bool {
-		n, err := strconv.ParseInt(arg, 10, 64)
-		return err == nil && n < 0
-	})
-	if at < 0 {
-		return args
-	}
-	// The value of the flag before it, unless that takes none.
-	if before := args[at-1]; strings.HasPrefix(before, "--") && !strings.Contains(before, "=") && before != "--json" {
-		return args
-	}
-	return append(slices.Delete(slices.Clone(args), at, at+1), "--", args[at])
 }
 
 // pageLimit is the most entries of one page of the API.

@@ -48,6 +48,9 @@ func TestAnOperatorRunsASaleFromTheCommandLine(t *testing.T) {
 		t.Errorf("nothing to take: exit code %d: %s", code, stdout)
 	}
 
+	contains(t, "unlimited", succeed(t, "sale", "adjust", "tv", "TV", "--stock=unlimited", "--reason=more come"), "TV of sale tv: applied, stock 100 -> unlimited")
+	contains(t, "a bound", succeed(t, "sale", "adjust", "tv", "TV", "--stock=40", "--reason=enough"), "stock unlimited -> 100, 60 more than asked for")
+
 	contains(t, "verify", succeed(t, "verify", "tv"), "0 violated")
 	contains(t, "reconcile", succeed(t, "reconcile", "tv"), "healthy")
 	contains(t, "reconcile by force", succeed(t, "reconcile", "tv", "--force"), "restored", "of 100 buyers")
@@ -57,6 +60,35 @@ func TestAnOperatorRunsASaleFromTheCommandLine(t *testing.T) {
 	must(t, json.Unmarshal([]byte(succeed(t, "sale", "list", "--json")), &listed))
 	if len(listed) != 1 || listed[0].ID != "tv" || listed[0].Items[0].Sold != 100 {
 		t.Errorf("listed %+v", listed)
+	}
+}
+
+func TestAnOperatorChangesALiveSaleFromTheCommandLine(t *testing.T) {
+	s := openShop(t)
+	contains(t, "create", succeed(t, "sale", "create", "--id=tv", "--name=Television", "--item=TV:100", "--per-user-limit=0", "--limit=user:day:2",
+		"--limit=sale:month:50", "--rate-limit=1000", "--no-regrab", "--approve"),
+		"limit user_day: at most 2", "limit sale_month: at most 50", "at most 1000 grabs per second", "may not grab them again")
+	contains(t, "change", succeed(t, "sale", "change", "tv", "--limit=user:day:1", "--limit=sale:month:60", "--regrab", "--per-user-limit=3",
+		"--rate-limit=0", "--ends=+3h", "--payment-window=5m", "--reason=slow sale"), "limit user_day: at most 1", "at most 60", "at most 3 per user", "5m0s to pay")
+	contains(t, "pause", succeed(t, "sale", "pause", "tv", "--reason=a complaint"), "paused")
+	contains(t, "resume", succeed(t, "sale", "resume", "tv"), "open")
+	contains(t, "history", succeed(t, "sale", "changes", "tv"), "limits.user_day.max", "limits.sale_month.max", "slow sale", "a complaint", "regrab_after_cancel", "false")
+	order := s.grab(t, "tv", "ann", "k")
+	harness.Eventually(t, 30*time.Second, "the counter's log", func() (bool, string) {
+		text := succeed(t, "sale", "flows", "tv", "--order="+order)
+		return strings.Contains(text, "user_day/") && strings.Contains(text, "sale_month/") && strings.Contains(text, " TV "), text
+	})
+	contains(t, "log", succeed(t, "sale", "flows", "tv", "--counter=sale_month/"+time.Now().UTC().Format("2006-01")+"/"), "grab", order)
+	for want, args := range map[string][]string{
+		"sale_not_draft (409) limits":    {"sale", "change", "tv", "--no-limits"},
+		"must be SCOPE:WINDOW:MAX":       {"sale", "change", "tv", "--limit=user:day"},
+		"stock_limited (409)":            {"sale", "adjust", "tv", "TV", "--stock=5", "--reason=r"},
+		"give either the units":          {"sale", "adjust", "tv", "TV", "--reason=r"},
+		"a number of units or unlimited": {"sale", "adjust", "tv", "TV", "--stock=many", "--reason=r"},
+	} {
+		if code, _, stderr := command(t, args...); code != exitFailed || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, %q, want %q", args, code, stderr, want)
+		}
 	}
 }
 
