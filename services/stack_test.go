@@ -17,7 +17,10 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/load"
 )
 
-const adminKey = "an-admin-key-for-tests"
+const (
+	adminKey      = "an-admin-key-for-tests"
+	webhookSecret = "whsec_dGhlIHdlYmhvb2sgc2VjcmV0IG9mIHRlc3Rz"
+)
 
 // stack is Doorbuster as it runs in production: one process per service, two of
 // those that may be many.
@@ -50,7 +53,8 @@ func startStack(t *testing.T, redisOptions ...harness.RedisOption) *stack {
 	s.admin = s.start(t, "admin", "DOORBUSTER_ADMIN_KEY="+adminKey)
 	s.reconciler = s.start(t, "reconciler")
 	for range 2 {
-		s.orders = append(s.orders, s.start(t, "order", "DOORBUSTER_TRUST_USER_HEADER=true", "DOORBUSTER_ACK_WAIT=3s"))
+		s.orders = append(s.orders, s.start(t, "order", "DOORBUSTER_TRUST_USER_HEADER=true", "DOORBUSTER_ACK_WAIT=3s",
+			"DOORBUSTER_WEBHOOK_SECRETS="+webhookSecret, "DOORBUSTER_WEBHOOK_RETRY_BASE=100ms"))
 		s.grabs = append(s.grabs, s.start(t, "grab", "DOORBUSTER_TRUST_USER_HEADER=true"))
 	}
 	return s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,8 +121,10 @@ func (i *instance) makeRoles(ctx context.Context) error {
 		return err
 	}
 	registry, log := i.daemon.Registry, i.daemon.Log
+	front := i.cfg.Front
+	front.GatewayKeys = append(slices.Clone(front.GatewayKeys), i.key) // one key opens everything in development
 	i.grab, err = grab.NewService(grab.ServiceConfig{
-		Tuning: i.cfg.Grab, Front: i.cfg.Front, PublishDeadline: i.cfg.NATS.PublishTimeout,
+		Tuning: i.cfg.Grab, Front: front, Quotas: i.cfg.Quotas, PublishDeadline: i.cfg.NATS.PublishTimeout,
 		Stock: i.stock, Stream: i.stream, Identity: identity,
 		Metrics: telemetry.NewGrabMetrics(registry, sale.OutcomeNames()), Log: log,
 	})

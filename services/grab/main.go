@@ -30,7 +30,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Grab) (daemon.Role,
 		return nil, err
 	}
 	service, err := grab.NewService(grab.ServiceConfig{
-		Tuning: cfg.Grab, Front: cfg.Front, PublishDeadline: cfg.NATS.PublishTimeout,
+		Tuning: cfg.Grab, Front: cfg.Front, Quotas: cfg.Quotas, PublishDeadline: cfg.NATS.PublishTimeout,
 		Stock: store, Stream: stream, Identity: identity,
 		Metrics: telemetry.NewGrabMetrics(d.Registry, sale.OutcomeNames()), Log: d.Log,
 	})
