@@ -11,7 +11,7 @@ import (
 type GrabFront struct {
 	TrustedProxies  []string `name:"trusted-proxies" placeholder:"CIDR,..." help:"Networks or addresses of the proxies in front, comma separated. Only a request from one of them may name its client's address in forwarded-header."`
 	ForwardedHeader string   `name:"forwarded-header" default:"x-forwarded-for" enum:"x-forwarded-for,forwarded" help:"Header in which all those proxies name the client: x-forwarded-for, or forwarded (RFC 7239). The other one is never read, because they pass on what a client wrote there."`
-	GatewayKeys     []string `name:"gateway-keys" secret:"" minlen:"16" placeholder:"KEY,..." help:"Keys of gateways that may grab for any user with POST /v1/sales/{sale_id}/grabs:batch, comma separated. They send one as a bearer token. Empty refuses all."`
+	GatewayKeys     []string `name:"gateway-keys" secret:"" minlen:"16" placeholder:"KEY,..." help:"Keys of gateways that may grab for any user with POST /v1/sales/{sale_id}/grabs:batch, and of backends that may deduct from quotas, comma separated. They send one as a bearer token. Empty refuses all."`
 }
 
 // Validate checks the networks.

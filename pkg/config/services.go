@@ -14,6 +14,7 @@ type Grab struct {
 	Log      Log        `embed:"" group:"Log"`
 	Front    GrabFront  `embed:"" group:"Front"`
 	Grab     GrabTuning `embed:"" group:"Grabs"`
+	Quotas   Quotas     `embed:"" group:"Quotas"`
 }
 
 // Order is the configuration of the order service.
@@ -24,6 +25,7 @@ type Order struct {
 	MySQL    MySQL       `embed:"" group:"MySQL"`
 	Identity Identity    `embed:"" group:"Users"`
 	Log      Log         `embed:"" group:"Log"`
+	Gateways Gateways    `embed:"" group:"Quotas"`
 	Order    OrderTuning `embed:"" group:"Orders"`
 	Events   Events      `embed:"" group:"Events"`
 	EventLog EventTuning `embed:"" group:"Events"`
@@ -63,6 +65,7 @@ type Dev struct {
 	Log       Log             `embed:"" group:"Log" set:"logformat=text"`
 	Front     GrabFront       `embed:"" group:"Front"`
 	Grab      GrabTuning      `embed:"" group:"Grabs"`
+	Quotas    Quotas          `embed:"" group:"Quotas"`
 	Order     OrderTuning     `embed:"" group:"Orders"`
 	Reconcile ReconcileTuning `embed:"" group:"Reconcile"`
 	Events    Events          `embed:"" group:"Events"`
@@ -90,6 +93,7 @@ type GrabTuning struct {
 	UserRate       float64       `name:"user-rate" default:"0" min:"0" max:"1000000" help:"Grabs per second that one user may send to one process. 0 is no limit."`
 	UserBurst      int           `name:"user-burst" default:"10" min:"1" max:"1000000" help:"Grabs that one user may send at once before user-rate holds."`
 	IPRate         float64       `name:"ip-rate" default:"0" min:"0" max:"1000000" help:"Grabs per second that one client address may send to one process. 0 is no limit."`
+	BatcherIdle    time.Duration `name:"batcher-idle" default:"1m" min:"1s" max:"24h" help:"Time after which a sale or quota that nobody asks for costs the process no memory for its queue."`
 	IPBurst        int           `name:"ip-burst" default:"100" min:"1" max:"1000000" help:"Grabs that one client address may send at once before ip-rate holds."`
 }
 

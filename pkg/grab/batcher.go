@@ -31,20 +31,26 @@ type batcher struct {
 	asked      atomic.Int64  // Unix ns of the last one
 	ready      chan struct{} // a publication ended: look at the outbox again
 	trimAt     time.Time     // when the outbox is to be trimmed; zero when it needs none
-	// retired asks run to end; ended is set before it refuses who still waits.
-	retired      chan struct{}
+	used       atomic.Int64  // Unix ns of the last batch
+	rest       chan struct{} // a token asks run to look whether it may end
+	// ended is set before run refuses who still waits.
 	ended        atomic.Bool
 	publications sync.WaitGroup
 }
 
+// newBatcher counts its batches on from those of every batcher before it: a number of
+// a sale is never given out twice by one process.
 func (e *Engine) newBatcher(saleID string) *batcher {
-	return &batcher{
+	b := &batcher{
 		engine: e, saleID: saleID,
 		waiting: newQueue(e.cfg.QueueMax),
 		slots:   make(chan struct{}, e.cfg.UnackedBatches),
 		ready:   make(chan struct{}, 1),
-		retired: make(chan struct{}),
+		rest:    make(chan struct{}, 1),
 	}
+	b.ledger.after(e.numbered)
+	b.used.Store(time.Now().UnixNano())
+	return b
 }
 
 // queue takes a ticket in, or says why not.
@@ -58,8 +64,8 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 	if !b.engine.stream.Reachable() {
 		return unavailable("the order stream can't be reached"), false
 	}
-	if !b.waiting.put(t) {
-		return unavailable("too many grabs are waiting for this sale"), false
+	if refused := b.waiting.put(t); refused != "" {
+		return unavailable(refused), false
 	}
 	b.engine.observe.Queue(1)
 	if b.ended.Load() { // too late for run: it may have looked before t was there
@@ -69,7 +75,7 @@ func (b *batcher) queue(t *ticket) (Answer, bool) {
 }
 
 // run sells until ctx ends or the batcher is retired, then answers whoever still
-// waits.
+// waits. A retired one has nobody waiting.
 func (b *batcher) run(ctx context.Context) {
 	defer func() {
 		b.ended.Store(true)
@@ -104,7 +110,7 @@ func (b *batcher) refuseWaiting(why string) {
 }
 
 // collect waits for a ticket and takes what queued with it. It returns nil
-// when ctx ends.
+// when ctx ends, or when the batcher is retired.
 func (b *batcher) collect(ctx context.Context) []*ticket {
 	for {
 		if tickets := b.drain(); len(tickets) > 0 {
@@ -115,8 +121,10 @@ func (b *batcher) collect(ctx context.Context) []*ticket {
 		case <-b.waiting.filled:
 		case <-b.ready:
 		case <-idle:
-		case <-b.retired:
-			return nil
+		case <-b.rest:
+			if b.engine.retire(b) {
+				return nil
+			}
 		case <-ctx.Done():
 			return nil
 		}
@@ -182,6 +190,7 @@ func (b *batcher) decide(ctx context.Context, tickets []*ticket) (published bool
 		batch.Asks[i] = t.ask()
 	}
 	start := time.Now()
+	b.used.Store(start.UnixNano())
 	// Not ctx: stopping must not cut a call whose answer decides about grants.
 	d, err := b.engine.stock.Grab(context.WithoutCancel(ctx), batch)
 	b.engine.observe.Batch(len(tickets), time.Since(start))
@@ -189,7 +198,7 @@ func (b *batcher) decide(ctx context.Context, tickets []*ticket) (published bool
 		b.failed(ctx, number, tickets, err)
 		return false
 	}
-	winners := b.answer(tickets, d)
+	winners := b.answer(s, tickets, d)
 	if d.Body == nil {
 		b.ledger.settle(number)
 		return false
@@ -233,13 +242,16 @@ func neverSent(err error) bool {
 
 // answer replies to everyone whose answer needs no stream and returns the
 // rest: per ticket, the answer it gets once the batch is in the stream.
-func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
+func (b *batcher) answer(s *sale.Sale, tickets []*ticket, d stock.Decision) []winner {
 	winners := make([]winner, 0, len(tickets))
 	for i, t := range tickets {
 		a := d.Answers[i]
+		left := quotaLeft(s, a.Used)
 		switch a.Code {
 		case stock.CodeWon:
-			winners = append(winners, winner{t, granted(sale.Won, &t.grant, false)})
+			won := granted(sale.Won, &t.grant, false)
+			won.Remaining = left
+			winners = append(winners, winner{t, won})
 		case stock.CodeReplayed:
 			g, _, err := sale.DecodeGrant(a.Replay.Record)
 			if err != nil {
@@ -248,6 +260,7 @@ func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
 				continue
 			}
 			again := granted(sale.Won, &g, true)
+			again.Remaining = left
 			if a.Replay.Restored {
 				t.reply(again) // restored: durable by construction
 			} else {
@@ -258,7 +271,7 @@ func (b *batcher) answer(tickets []*ticket, d stock.Decision) []winner {
 		case stock.CodeLimit:
 			t.reply(Answer{Outcome: sale.LimitExceeded, Limit: sale.LimitPerUser})
 		case stock.CodeCount:
-			t.reply(Answer{Outcome: sale.LimitExceeded, Limit: a.Limit})
+			t.reply(Answer{Outcome: sale.LimitExceeded, Limit: a.Limit, Remaining: left})
 		case stock.CodeThrottled:
 			t.reply(Answer{Outcome: sale.RateLimited, Policy: PolicySale, Retry: a.Wait})
 		case stock.CodeSoldOut:

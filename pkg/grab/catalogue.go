@@ -33,8 +33,11 @@ func (e *Engine) Put(s *sale.Sale) {
 // Forget tells the engine that a sale is gone.
 func (e *Engine) Forget(saleID string) { e.catalogue.sales.Delete(saleID) }
 
-// Sale returns what the engine knows of a sale that is not a draft.
-func (e *Engine) Sale(saleID string) (*sale.Sale, bool) { return e.catalogue.get(saleID) }
+// Sale returns what the engine knows of a sale that is not a draft and carries no quota.
+func (e *Engine) Sale(saleID string) (*sale.Sale, bool) {
+	s, ok := e.catalogue.get(saleID)
+	return s, ok && !s.Quota
+}
 
 // Restocked drops the sale's sold-out mark: stock may have come back.
 func (e *Engine) Restocked(saleID string) {

@@ -64,6 +64,8 @@ type Config struct {
 	PublishDeadline time.Duration // until a winner hears "pending"; default 2s
 	SoldOutTTL      time.Duration // life of the local sold-out mark; default 1s, negative is no mark
 	LeaseTTL        time.Duration // of the process lease in Redis; default 5s
+	LoadWait        time.Duration // how long a deduction waits for its quota to be loaded; default 3s
+	BatcherIdle     time.Duration // until a sale that nobody asks for costs no memory; default 1m
 	// Now tells the time by which sales are open and limits count; default time.Now.
 	Now func() time.Time
 }
@@ -111,7 +113,8 @@ func (c Config) withDefaults() (Config, error) {
 	for _, d := range []struct {
 		v *time.Duration
 		d time.Duration
-	}{{&c.PublishDeadline, 2 * time.Second}, {&c.SoldOutTTL, time.Second}, {&c.LeaseTTL, 5 * time.Second}} {
+	}{{&c.PublishDeadline, 2 * time.Second}, {&c.SoldOutTTL, time.Second}, {&c.LeaseTTL, 5 * time.Second},
+		{&c.LoadWait, 3 * time.Second}, {&c.BatcherIdle, time.Minute}} {
 		if *d.v == 0 {
 			*d.v = d.d
 		}
@@ -142,6 +145,7 @@ type Engine struct {
 
 	mu       sync.RWMutex
 	batchers map[string]*batcher
+	numbered uint64          // no batcher that is gone gave out a higher number
 	running  context.Context // nil until Run; batchers live in it
 	stopped  bool
 	work     sync.WaitGroup
@@ -195,6 +199,7 @@ type Answer struct {
 	Policy    string        // rate_limited: whose rate
 	SKU       string        // sold_out: the first item that is short
 	Left      int64         // sold_out: units left of SKU
+	Remaining int64         // of a quota, once decided: units it has left, -1 is unlimited
 	Reason    string        // not_loaded, unavailable: why, for people
 	Retry     time.Duration // not_loaded, unavailable, rate_limited: when to come again
 }
@@ -218,7 +223,7 @@ func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
 		return e.done(unavailable("too many requests in flight")), nil
 	}
 	defer e.inFlight.Add(-1)
-	s, ok := e.catalogue.get(r.SaleID)
+	s, ok := e.Sale(r.SaleID)
 	if !ok {
 		return Answer{}, ErrUnknownSale
 	}
@@ -230,10 +235,10 @@ func (e *Engine) Grab(ctx context.Context, r Request) (Answer, error) {
 	if refusal, open := closed(s, at); !open {
 		return e.done(e.afterClosing(ctx, s.ID, r, refusal)), nil
 	}
-	return e.submit(ctx, s, sale.Grant{
+	return e.answered(e.submit(ctx, s, sale.Grant{
 		Kind: sale.GrantGrab, OrderID: sale.OrderID(s.ID, r.User, r.Key), User: r.User, Key: r.Key, IP: r.IP,
 		At: at, ExpiresAt: at.Add(time.Duration(s.PaymentWindow)), Lines: lines,
-	})
+	}))
 }
 
 // afterClosing answers a key that won before the sale was paused or ended with
@@ -272,37 +277,55 @@ type Adjustment struct {
 // Take carries an adjustment out the way a grab goes: won when it is in the
 // stream, sold_out with Left when fewer units are left.
 func (e *Engine) Take(ctx context.Context, a Adjustment) (Answer, error) {
-	s, ok := e.catalogue.get(a.SaleID)
+	s, ok := e.Sale(a.SaleID)
 	if !ok {
 		return Answer{}, ErrUnknownSale
 	}
-	return e.submit(ctx, s, sale.Grant{
+	return e.answered(e.submit(ctx, s, sale.Grant{
 		Kind: sale.GrantAdjust, OrderID: a.ID, Key: a.Note, At: e.now(),
 		Lines: []sale.Line{{SKU: a.SKU, Quantity: a.Units}},
-	})
+	}))
 }
 
 // submit queues a grant and waits for its answer.
 func (e *Engine) submit(ctx context.Context, s *sale.Sale, g sale.Grant) (Answer, error) {
-	b, err := e.batcher(s.ID)
-	if err != nil {
-		return Answer{}, err
-	}
-	if g.Kind == sale.GrantGrab {
-		if sku, marked := b.soldOut.refuses(g.At, &g); marked {
-			return e.done(Answer{Outcome: sale.SoldOut, SKU: sku}), nil
+	for {
+		b, err := e.batcher(s.ID)
+		if err != nil {
+			return Answer{}, err
 		}
+		if g.Kind == sale.GrantGrab {
+			if sku, marked := b.soldOut.refuses(g.At, &g); marked {
+				return Answer{Outcome: sale.SoldOut, SKU: sku}, nil
+			}
+		}
+		t := newTicket(ctx, g)
+		refusal, queued := b.queue(t)
+		if queued {
+			// Every ticket is answered, and soon: there is nothing else to wait for.
+			<-t.done
+			return t.answer, nil
+		}
+		if refusal.Reason != retired {
+			return refusal, nil
+		}
+		// It was retired between our getting it and our queueing: there is, or will
+		// be, another.
 	}
-	t := newTicket(ctx, g)
-	if refusal, queued := b.queue(t); !queued {
-		return e.done(refusal), nil
-	}
-	// Every ticket is answered, and soon: there is nothing else to wait for.
-	<-t.done
-	return e.done(t.answer), nil
 }
 
-const stopping = "this process is stopping"
+// answered counts an answer.
+func (e *Engine) answered(a Answer, err error) (Answer, error) {
+	if err != nil {
+		return a, err
+	}
+	return e.done(a), nil
+}
+
+const (
+	stopping = "this process is stopping"
+	retired  = "the batcher was retired" // nobody but submit hears it
+)
 
 func (e *Engine) done(a Answer) Answer {
 	e.observe.Outcome(a.Outcome, a.Replayed)

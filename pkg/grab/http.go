@@ -3,6 +3,7 @@ package grab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ var Routes = []string{
 	"POST /v1/sales/{sale_id}/grabs",
 	"POST /v1/sales/{sale_id}/grabs:batch",
 	"GET /v1/sales/{sale_id}",
+	"POST /v1/quotas/{key}/deductions",
 }
 
 // Mount registers the service's routes.
@@ -23,6 +25,7 @@ func (s *Service) Mount(router *web.Router) {
 	router.HandleFunc(Routes[0], s.postGrab)
 	router.Handle(Routes[1], web.RequireKeys(s.gatewayKeys, http.HandlerFunc(s.postBatch)))
 	router.HandleFunc(Routes[2], s.getSale)
+	router.Handle(Routes[3], web.RequireKeys(s.gatewayKeys, http.HandlerFunc(s.postDeduction)))
 }
 
 type grabBody struct {
@@ -48,6 +51,8 @@ func lines(items []lineBody) (lines []sale.Line, ok bool) {
 }
 
 const itemsRange = "must hold 1 to 50 lines, or be left out"
+
+var quantityRange = fmt.Sprintf("must be 1 to %d", sale.MaxQuantity)
 
 // grantedBody is the answer to a grab that holds a grant, in the field order of
 // the contract. It is written by hand: it is the one answer whose cost counts.

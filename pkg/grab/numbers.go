@@ -86,3 +86,25 @@ func (n *numbers) idle() bool {
 	defer n.mu.Unlock()
 	return len(n.open) == len(n.void)
 }
+
+// settled reports whether nothing is under way and nothing was fenced out: a later
+// number may then say of all before it that they are in the stream.
+func (n *numbers) settled() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.open) == 0
+}
+
+// given is the last number that was given out.
+func (n *numbers) given() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last
+}
+
+// after begins with the number after last.
+func (n *numbers) after(last uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last, n.trimmed = last, last
+}

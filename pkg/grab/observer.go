@@ -21,6 +21,8 @@ type Observer interface {
 	NotLoaded(reason string)
 	// Recovered is one recovery after a lost answer: batches found and published.
 	Recovered(batches int)
+	// Selling is a change of the number of sales that hold a batcher.
+	Selling(delta int)
 }
 
 type nothing struct{}
@@ -32,3 +34,4 @@ func (nothing) Queue(int)                  {}
 func (nothing) Unacked(int)                {}
 func (nothing) NotLoaded(string)           {}
 func (nothing) Recovered(int)              {}
+func (nothing) Selling(int)                {}

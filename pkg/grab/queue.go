@@ -12,19 +12,23 @@ type queue struct {
 	mu      sync.Mutex
 	tickets []*ticket
 	head    int // tickets before it were taken
+	closed  bool
 }
 
 func newQueue(most int) *queue {
 	return &queue{max: most, filled: make(chan struct{}, 1)}
 }
 
-// put appends a ticket; false when the queue is full.
-func (q *queue) put(t *ticket) bool {
+// put appends a ticket, or says why not: the queue is full, or closed.
+func (q *queue) put(t *ticket) (refused string) {
 	q.mu.Lock()
 	waiting := len(q.tickets) - q.head
-	if waiting >= q.max {
-		q.mu.Unlock()
-		return false
+	if waiting >= q.max || q.closed {
+		defer q.mu.Unlock()
+		if q.closed {
+			return retired
+		}
+		return "too many grabs are waiting for this sale"
 	}
 	if q.head > 0 && len(q.tickets) == cap(q.tickets) {
 		// Room at the front is used before more is asked for.
@@ -40,7 +44,15 @@ func (q *queue) put(t *ticket) bool {
 		default:
 		}
 	}
-	return true
+	return ""
+}
+
+// close refuses every ticket from here on, unless one is waiting.
+func (q *queue) close() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = q.closed || len(q.tickets) == q.head
+	return q.closed
 }
 
 // take removes up to n tickets, as long as fits takes them.

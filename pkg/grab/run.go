@@ -21,7 +21,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			e.hold(ctx)
-			e.retire()
+			e.askToRest()
 		case <-ctx.Done():
 			e.mu.Lock()
 			e.stopped = true
@@ -77,6 +77,7 @@ func (e *Engine) batcher(saleID string) (*batcher, error) {
 	if b, ok = e.batchers[saleID]; !ok {
 		b = e.newBatcher(saleID)
 		e.batchers[saleID] = b
+		e.observe.Selling(1)
 		ctx := e.running
 		e.work.Go(func() { b.run(ctx) })
 	}
@@ -90,19 +91,43 @@ func (e *Engine) Selling() int {
 	return len(e.batchers)
 }
 
-// retire ends the batchers of sales that are over or gone and have nothing under
-// way.
-func (e *Engine) retire() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.now()
-	for id, b := range e.batchers {
-		s, known := e.catalogue.get(id)
-		if over := !known || s.Phase(now) == sale.PhaseEnded; over && b.ledger.idle() && b.waiting.len() == 0 {
-			close(b.retired)
-			delete(e.batchers, id)
+// askToRest asks the batchers whose sale is over, gone, or not asked for lately to end.
+func (e *Engine) askToRest() {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, b := range e.batchers {
+		if over, idle := e.needless(b); over || idle {
+			select {
+			case b.rest <- struct{}{}:
+			default: // it was asked already
+			}
 		}
 	}
+}
+
+// needless reports whether a batcher's sale is over or gone, and whether nobody has
+// asked for it lately.
+func (e *Engine) needless(b *batcher) (over, idle bool) {
+	s, known := e.catalogue.get(b.saleID)
+	over = !known || s.Phase(e.now()) == sale.PhaseEnded
+	return over, time.Since(time.Unix(0, b.used.Load())) > e.cfg.BatcherIdle
+}
+
+// retire ends a batcher that is still needless and has nothing under way; its run calls
+// it, between two batches. What was fenced out keeps an idle one, because the batcher
+// after it would tell of all earlier numbers that they are durable; of a sale that is
+// over nobody asks.
+func (e *Engine) retire(b *batcher) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	over, idle := e.needless(b)
+	if !(over && b.ledger.idle() || idle && b.ledger.settled()) || !b.waiting.close() {
+		return false
+	}
+	delete(e.batchers, b.saleID)
+	e.observe.Selling(-1)
+	e.numbered = max(e.numbered, b.ledger.given())
+	return true
 }
 
 // background runs fn until it ends or the engine stops.

@@ -34,6 +34,7 @@ type Service struct {
 
 	clients     *web.ClientAddress
 	gatewayKeys []string
+	unknown     string // what becomes of deductions from unknown quotas; see config.Quotas
 
 	control   *stream.FlowControlWatch
 	flow      atomic.Pointer[flow]
@@ -46,6 +47,7 @@ type Service struct {
 type ServiceConfig struct {
 	Tuning          config.GrabTuning
 	Front           config.GrabFront
+	Quotas          config.Quotas
 	PublishDeadline time.Duration
 	Stock           *stock.Store
 	Stream          *stream.Stream
@@ -68,6 +70,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		BatchMax: cfg.Tuning.BatchMax, QueueMax: cfg.Tuning.QueueMax, InFlightMax: int64(cfg.Tuning.InFlightMax),
 		UnackedBatches: cfg.Tuning.UnackedBatches, PublishDeadline: cfg.PublishDeadline,
 		SoldOutTTL: soldOutTTL, LeaseTTL: cfg.Tuning.LeaseTTL,
+		LoadWait: cfg.Quotas.LoadWait, BatcherIdle: cfg.Tuning.BatcherIdle,
 	}, cfg.Stock, cfg.Stream, meter{cfg.Metrics}, cfg.Log)
 	if err != nil {
 		return nil, err
@@ -78,7 +81,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	s := &Service{
 		engine: engine, stream: cfg.Stream, identity: cfg.Identity, log: cfg.Log, metrics: cfg.Metrics, tuning: cfg.Tuning,
-		clients: clients, gatewayKeys: cfg.Front.GatewayKeys, users: newBuckets(), addresses: newBuckets(),
+		clients: clients, gatewayKeys: cfg.Front.GatewayKeys, unknown: cfg.Quotas.Unknown, users: newBuckets(), addresses: newBuckets(),
 	}
 	s.watch = Follow(engine, cfg.Stream)
 	s.obey(stream.FlowControl{}, 0)
@@ -193,3 +196,4 @@ func (o meter) NotLoaded(reason string) {
 }
 
 func (o meter) Recovered(batches int) { o.m.OrphanBatches.Add(float64(batches)) }
+func (o meter) Selling(delta int)     { o.m.Selling.Add(float64(delta)) }

@@ -19,7 +19,19 @@ type GrabMetrics struct {
 	RateLimited    Counters             // grabs slowed down, by policy
 	FlowRevision   prometheus.Gauge     // revision of the flow control in force
 	GatewayBatch   prometheus.Histogram // grabs in one request of a gateway
+	Deductions     Counters             // answers to deductions from quotas, by result
+	Selling        prometheus.Gauge     // sales and quotas that hold a queue in the process
 }
+
+// The results of a deduction from a quota.
+const (
+	DeductionAllowed   = "allowed"
+	DeductionRefused   = "refused"
+	DeductionUnknown   = "unknown_quota"
+	DeductionUndecided = "undecided" // not loaded in time, or something can't be reached
+)
+
+var deductionResults = []string{DeductionAllowed, DeductionRefused, DeductionUnknown, DeductionUndecided}
 
 // policies are the rates that may slow a grab down; see pkg/grab.
 var policies = []string{"user", "ip", "sale"}
@@ -43,5 +55,7 @@ func NewGrabMetrics(registerer prometheus.Registerer, outcomes []string) *GrabMe
 		RateLimited:    s.counters("rate_limited_total", "Grabs slowed down by the policy that did it.", "policy", policies),
 		FlowRevision:   s.gauge("flow_control_revision", "Revision of the flow control in force; 0 is the process's own configuration."),
 		GatewayBatch:   s.histogram("gateway_batch_size", "Grabs in one request of a gateway.", sizeBuckets),
+		Deductions:     s.counters("deductions_total", "Answers to deductions from quotas by result.", "result", deductionResults),
+		Selling:        s.gauge("selling", "Sales and quotas that hold a queue in the process."),
 	}
 }
