@@ -14,6 +14,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// The headers RateLimit and RateLimit-Policy, as net/http spells them.
+const (
+	rateLimit       = "Ratelimit"
+	rateLimitPolicy = "Ratelimit-Policy"
+)
+
 // grabs sends one grab over HTTP.
 func (c *counter) grabs(t *testing.T, header http.Header) (int, http.Header, map[string]any) {
 	t.Helper()
@@ -27,7 +33,7 @@ func requireSlowed(t *testing.T, status int, header http.Header, body map[string
 	if status != http.StatusTooManyRequests || body["outcome"] != "rate_limited" || body["code"] != "rate_limited" || body["policy"] != policy {
 		t.Fatalf("want to be slowed down by %s, got %d %v", policy, status, body)
 	}
-	if header.Get("Retry-After") == "" || header.Get("RateLimit-Policy") == "" {
+	if header.Get("Retry-After") == "" || header.Get(rateLimitPolicy) == "" {
 		t.Errorf("slowed down by %s without saying more: %v", policy, header)
 	}
 }
@@ -49,13 +55,13 @@ func TestAUserWhoGrabsTooOftenHearsWhenToComeAgain(t *testing.T) {
 		if status != http.StatusCreated {
 			t.Fatalf("within the burst: %d %v", status, body)
 		}
-		if policy, got := header.Get("RateLimit-Policy"), header.Get("RateLimit"); policy != `"user";q=2;w=200` || got != want {
+		if policy, got := header.Get(rateLimitPolicy), header.Get(rateLimit); policy != `"user";q=2;w=200` || got != want {
 			t.Errorf("RateLimit-Policy %s, RateLimit %s, want %s", policy, got, want)
 		}
 	}
 	status, header, body := c.grabs(t, as("ann", "Idempotency-Key", "k"))
 	requireSlowed(t, status, header, body, "user")
-	if after, got := header.Get("Retry-After"), header.Get("RateLimit"); after != "100" || got != `"user";r=0;t=100` {
+	if after, got := header.Get("Retry-After"), header.Get(rateLimit); after != "100" || got != `"user";r=0;t=100` {
 		t.Errorf("Retry-After %s, RateLimit %s", after, got)
 	}
 	if status, _, body := c.grabs(t, as("bob")); status != http.StatusCreated {
@@ -70,7 +76,7 @@ func TestWithoutRatesNothingIsSaidOfThem(t *testing.T) {
 	c := openCounter(t, config.GrabTuning{})
 	for range 50 {
 		status, header, body := c.grabs(t, as("ann", "Idempotency-Key", "k"))
-		if status != http.StatusCreated || header.Get("RateLimit") != "" || header.Get("RateLimit-Policy") != "" {
+		if status != http.StatusCreated || header.Get(rateLimit) != "" || header.Get(rateLimitPolicy) != "" {
 			t.Fatalf("%d %v %v", status, header, body)
 		}
 	}
@@ -87,14 +93,14 @@ func TestAnAddressThatGrabsTooOftenIsThatOfTheClientBehindATrustedProxy(t *testi
 		return c.grabs(t, header)
 	}
 	status, header, body := from("ann", "203.0.113.1")
-	if status != http.StatusCreated || header.Get("RateLimit") != `"user";r=0;t=100, "ip";r=0;t=100` {
+	if status != http.StatusCreated || header.Get(rateLimit) != `"user";r=0;t=100, "ip";r=0;t=100` {
 		t.Fatalf("%d %v %v", status, header, body)
 	}
 	for _, lists := range [][]string{{"203.0.113.1"}, {"6.6.6.6, 203.0.113.1"}, {"6.6.6.6", "203.0.113.1:4711, 127.0.0.9"}} {
 		status, header, body := from("bob", lists...)
 		requireSlowed(t, status, header, body, "ip")
-		if header.Get("RateLimit") != `"ip";r=0;t=100` {
-			t.Errorf("RateLimit %s", header.Get("RateLimit"))
+		if header.Get(rateLimit) != `"ip";r=0;t=100` {
+			t.Errorf("RateLimit %s", header.Get(rateLimit))
 		}
 	}
 	if status, _, body := from("bob", "2001:db8:0:1::1"); status != http.StatusCreated {
@@ -135,10 +141,10 @@ func TestASaleThatDecidesAsManyAsItMaySaysSo(t *testing.T) {
 			continue
 		}
 		requireSlowed(t, status, header, body, "sale")
-		if got := header.Values("RateLimit-Policy"); len(got) != 2 || got[0] != `"user";q=1000;w=1` || got[1] != `"sale";q=1;w=1` {
+		if got := header.Values(rateLimitPolicy); len(got) != 2 || got[0] != `"user";q=1000;w=1` || got[1] != `"sale";q=1;w=1` {
 			t.Errorf("RateLimit-Policy %q", got)
 		}
-		if after, got := header.Get("Retry-After"), header.Get("RateLimit"); after != "1" || got != `"sale";r=0;t=1` {
+		if after, got := header.Get("Retry-After"), header.Get(rateLimit); after != "1" || got != `"sale";r=0;t=1` {
 			t.Errorf("Retry-After %s, RateLimit %s", after, got)
 		}
 		if got := c.metric(t, "doorbuster_grab_rate_limited_total", "sale"); got != 1 {
@@ -231,7 +237,7 @@ func TestTheGrabsInFlightAreBoundedByTheFlowControl(t *testing.T) {
 	})
 	s.redis.Pause()
 	var held sync.WaitGroup
-	held.Go(func() { c.service.Engine().Grab(t.Context(), grab.Request{SaleID: c.sale.ID, User: "ann"}) }) //nolint:errcheck // it is only to be in flight
+	held.Go(func() { c.service.Engine().Grab(t.Context(), grab.Request{SaleID: c.sale.ID, User: "ann"}) })
 	harness.Eventually(t, 5*time.Second, "a grab is in flight", func() (bool, string) {
 		return c.metric(t, "doorbuster_grab_in_flight") == 1, ""
 	})

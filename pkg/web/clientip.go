@@ -230,22 +230,16 @@ func isWord(text, more string) bool {
 // parseNode reads a node of RFC 7239: 192.0.2.1, 192.0.2.1:80, [2001:db8::1] or
 // [2001:db8::1]:80. "unknown" and obfuscated names are no address.
 func parseNode(node string) (netip.Addr, bool) {
-	host, port, found := node, "", false
+	host, port, found := strings.Cut(node, ":")
 	six := strings.HasPrefix(node, "[")
 	if six {
-		var closed bool
-		if host, port, closed = strings.Cut(node[1:], "]"); !closed {
+		inside, behind, closed := strings.Cut(node[1:], "]")
+		if host = inside; !closed {
 			return netip.Addr{}, false
 		}
-		if port != "" {
-			found = port[0] == ':'
-			if !found {
-				return netip.Addr{}, false
-			}
-			port = port[1:]
+		if port, found = strings.CutPrefix(behind, ":"); !found && behind != "" {
+			return netip.Addr{}, false
 		}
-	} else {
-		host, port, found = strings.Cut(node, ":")
 	}
 	if found && !isPort(port) {
 		return netip.Addr{}, false
