@@ -13,7 +13,8 @@ const (
 	FlowReturn FlowKind = "return"
 	FlowReject FlowKind = "reject" // a fulfilment that was given up
 	FlowAdjust FlowKind = "adjust"
-	// FlowStock is an operator's change from limited to unlimited stock, or back.
+	// FlowStock is an operator's change from limited to unlimited stock, or back; to
+	// the log unlimited stock is none.
 	FlowStock FlowKind = "stock"
 )
 
