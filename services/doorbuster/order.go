@@ -12,10 +12,12 @@ import (
 
 // orderCommand holds the commands for single orders.
 type orderCommand struct {
-	Show   orderShow   `cmd:"" help:"Show an order."`
-	Pay    orderPay    `cmd:"" help:"Mark an order as paid."`
-	Cancel orderCancel `cmd:"" help:"Cancel an order that is not paid."`
-	Return orderReturn `cmd:"" help:"Take units of a paid order back."`
+	Show     orderShow     `cmd:"" help:"Show an order."`
+	Pay      orderPay      `cmd:"" help:"Mark an order as paid."`
+	Cancel   orderCancel   `cmd:"" help:"Cancel an order that is not paid."`
+	Return   orderReturn   `cmd:"" help:"Take units of a paid order back."`
+	Delivery orderDelivery `cmd:"" help:"Show the call of the shop's system for an order."`
+	Resend   orderResend   `cmd:"" help:"Call the shop's system for an order again."`
 
 	API  apiFlags `embed:"" group:"API"`
 	JSON bool     `name:"json" env:"-" help:"Print what the API answers, as JSON."`

@@ -27,6 +27,7 @@ type saleCommand struct {
 	Adjust      saleAdjust      `cmd:"" help:"Raise or lower the stock of an item, or make it unlimited."`
 	Flows       saleFlows       `cmd:"" help:"Read the log of a sale's stock and counters."`
 	Orders      saleOrders      `cmd:"" help:"List the orders of a sale."`
+	Deliveries  saleDeliveries  `cmd:"" help:"List the calls of the shop's system for the orders of a sale."`
 	DeadLetters saleDeadLetters `cmd:"" name:"dead-letters" help:"List the grants that could not become orders, or deal with one."`
 
 	API  apiFlags `embed:"" group:"API"`
@@ -38,21 +39,22 @@ func (s *saleCommand) shared() (*api, error) { return s.API.client() }
 
 // saleView is a sale as the admin API shows it.
 type saleView struct {
-	ID           string        `json:"id"`
-	Name         string        `json:"name"`
-	Status       sale.Status   `json:"status"`
-	Phase        sale.Phase    `json:"phase"`
-	StartsAt     time.Time     `json:"starts_at"`
-	EndsAt       time.Time     `json:"ends_at"`
-	Window       sale.Duration `json:"payment_window"`
-	PerUserLimit int64         `json:"per_user_limit"`
-	Limits       []sale.Limit  `json:"limits"`
-	RateLimit    int64         `json:"rate_limit"`
-	Regrab       bool          `json:"regrab_after_cancel"`
-	State        string        `json:"state"`
-	Reason       string        `json:"reason"`
-	Generation   int64         `json:"generation"`
-	Items        []itemView    `json:"items"`
+	ID           string           `json:"id"`
+	Name         string           `json:"name"`
+	Status       sale.Status      `json:"status"`
+	Phase        sale.Phase       `json:"phase"`
+	StartsAt     time.Time        `json:"starts_at"`
+	EndsAt       time.Time        `json:"ends_at"`
+	Window       sale.Duration    `json:"payment_window"`
+	PerUserLimit int64            `json:"per_user_limit"`
+	Limits       []sale.Limit     `json:"limits"`
+	RateLimit    int64            `json:"rate_limit"`
+	Regrab       bool             `json:"regrab_after_cancel"`
+	Fulfilment   *sale.Fulfilment `json:"fulfilment"`
+	State        string           `json:"state"`
+	Reason       string           `json:"reason"`
+	Generation   int64            `json:"generation"`
+	Items        []itemView       `json:"items"`
 }
 
 type itemView struct {
@@ -79,6 +81,8 @@ type saleCreate struct {
 	NoRegrab      bool     `name:"no-regrab" env:"-" help:"Who gave units back may not grab them again."`
 	Timezone      string   `name:"timezone" env:"-" default:"UTC" help:"IANA name of the sale's time zone."`
 	Approve       bool     `name:"approve" env:"-" help:"Approve it at once."`
+
+	Fulfilment fulfilmentFlags `embed:""`
 }
 
 // draftBody is the body of POST /admin/v1/sales.
@@ -94,6 +98,8 @@ type draftBody struct {
 	Regrab        bool         `json:"regrab_after_cancel"`
 	Timezone      string       `json:"timezone"`
 	Items         []sale.Item  `json:"items"`
+
+	Fulfilment *fulfilmentBody `json:"fulfilment,omitempty"`
 }
 
 func (c *saleCreate) draft(now time.Time) (draftBody, error) {
@@ -108,7 +114,7 @@ func (c *saleCreate) draft(now time.Time) (draftBody, error) {
 	body := draftBody{
 		ID: c.ID, Name: c.Name, StartsAt: starts, EndsAt: ends,
 		PaymentWindow: c.PaymentWindow, PerUserLimit: c.PerUserLimit, Timezone: c.Timezone,
-		RateLimit: c.RateLimit, Regrab: !c.NoRegrab,
+		RateLimit: c.RateLimit, Regrab: !c.NoRegrab, Fulfilment: c.Fulfilment.body(),
 	}
 	if body.Limits, err = parseLimits(c.Limits); err != nil {
 		return draftBody{}, err
@@ -322,6 +328,7 @@ func (s *saleCommand) show(term terminal, text json.RawMessage) error {
 	if !v.Regrab {
 		fmt.Fprintln(term.out, "who gives units back may not grab them again")
 	}
+	showFulfilment(term.out, v.Fulfilment)
 	fmt.Fprintln(term.out)
 	t := newTable(term.out, "SKU", "STOCK", "REMAINING", "SOLD", "GRANTED", "RETURNED", "CENTS")
 	for _, it := range v.Items {

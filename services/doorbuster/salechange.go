@@ -22,6 +22,9 @@ type saleChange struct {
 	RateLimit     *int64   `name:"rate-limit" env:"-" help:"Most grabs decided per second; 0 is no limit."`
 	Regrab        *bool    `name:"regrab" env:"-" negatable:"" help:"Whether who gave units back may grab them again."`
 	Reason        string   `name:"reason" env:"-" help:"Why, for the sale's history."`
+
+	Fulfilment   fulfilmentFlags `embed:""`
+	NoFulfilment bool            `name:"no-fulfilment" env:"-" xor:"fulfilment" help:"Call the shop no more."`
 }
 
 // body is what the API is asked for.
@@ -56,6 +59,12 @@ func (c *saleChange) body(now time.Time) (map[string]any, error) {
 			return nil, err
 		}
 		body["limits"] = limits
+	}
+	if fulfilment := c.Fulfilment.body(); fulfilment != nil {
+		body["fulfilment"] = fulfilment
+	}
+	if c.NoFulfilment {
+		body["fulfilment"] = nil
 	}
 	if c.Reason != "" {
 		body["reason"] = c.Reason
