@@ -42,7 +42,7 @@ func (c *counter) watch(g sale.Grant, user, lastID string) *watched {
 	if lastID != "" {
 		request.Header.Set("Last-Event-ID", lastID)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // read closes it
 	must(c.t, err)
 	w := &watched{t: c.t, status: response.StatusCode, header: response.Header, events: make(chan event, 100)}
 	go w.read(response.Body)
