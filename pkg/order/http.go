@@ -20,6 +20,7 @@ var Routes = []string{
 	"GET /v1/orders/{order_id}",
 	"POST /v1/orders/{order_id}/cancel",
 	"GET /v1/orders/{order_id}/events",
+	"POST /v1/quotas/{key}/returns", // of Quotas
 }
 
 // Stock is what the API needs of Redis.

@@ -20,6 +20,7 @@ import (
 // end of those that are not paid.
 type Service struct {
 	api    *API
+	quotas *Quotas
 	worker *Worker
 	expiry *Expiry
 	lag    *Lag
@@ -37,6 +38,7 @@ type AllGivebacks interface {
 // ServiceConfig is what a Service is made of.
 type ServiceConfig struct {
 	Tuning    config.OrderTuning
+	Gateways  config.Gateways
 	Ledger    *ledger.Ledger
 	Stock     *stock.Store
 	Stream    *stream.Stream
@@ -83,7 +85,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		return nil, err
 	}
 	return &Service{
-		api: api, worker: worker, expiry: expiry, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
+		api: api, quotas: NewQuotas(api, cfg.Ledger, cfg.Gateways.Keys), worker: worker, expiry: expiry, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
 		catch: NewCatchUp(0, cfg.Ledger, cfg.Stream, cfg.Metrics.Rewinds, cfg.Log), tell: tell, sender: sender,
 	}, nil
 }
@@ -100,7 +102,10 @@ func newSender(cfg *ServiceConfig, changed func(orderID string)) (*fulfil.Sender
 }
 
 // Mount registers the service's routes.
-func (s *Service) Mount(router *web.Router) { s.api.Mount(router) }
+func (s *Service) Mount(router *web.Router) {
+	s.api.Mount(router)
+	s.quotas.Mount(router)
+}
 
 // Run writes and expires orders until ctx ends and what is in hand is written.
 func (s *Service) Run(ctx context.Context) error {

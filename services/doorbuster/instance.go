@@ -132,7 +132,7 @@ func (i *instance) makeRoles(ctx context.Context) error {
 		return err
 	}
 	orders, err := order.NewService(order.ServiceConfig{
-		Tuning: i.cfg.Order, Ledger: i.ledger, Stock: i.stock, Stream: i.stream, Identity: identity,
+		Tuning: i.cfg.Order, Gateways: config.Gateways{Keys: front.GatewayKeys}, Ledger: i.ledger, Stock: i.stock, Stream: i.stream, Identity: identity,
 		Givebacks: reconcile.NewGivebacks(i.stock, i.ledger, i.stream),
 		Metrics:   telemetry.NewOrderMetrics(registry, order.Tables, order.RetryReasons),
 		Expiry:    telemetry.NewExpiryMetrics(registry, order.ExpiryReasons),

@@ -40,7 +40,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role
 		return nil, err
 	}
 	return order.NewService(order.ServiceConfig{
-		Tuning: cfg.Order, Ledger: l, Stock: store, Stream: s, Identity: identity,
+		Tuning: cfg.Order, Gateways: cfg.Gateways, Ledger: l, Stock: store, Stream: s, Identity: identity,
 		Givebacks: reconcile.NewGivebacks(store, l, s),
 		Metrics:   telemetry.NewOrderMetrics(d.Registry, order.Tables, order.RetryReasons),
 		Expiry:    telemetry.NewExpiryMetrics(d.Registry, order.ExpiryReasons),
