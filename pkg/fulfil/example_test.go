@@ -1,0 +1,48 @@
+package fulfil_test
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"os"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+// A receiver as docs/webhooks.md shows it.
+func Example_receiver() {
+	hook, err := standardwebhooks.NewWebhook(os.Getenv("DOORBUSTER_WEBHOOK_SECRET")) // whsec_...
+	if err != nil {
+		log.Fatal("no webhook secret: ", err)
+	}
+	http.HandleFunc("POST /doorbuster", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		if err := hook.Verify(body, r.Header); err != nil { // the bytes as they came, not parsed and written again
+			http.Error(w, "not signed by Doorbuster", http.StatusUnauthorized)
+			return
+		}
+		var event struct {
+			ID   string `json:"id"`   // the header webhook-id, the same in every repeat
+			Type string `json:"type"` // order.created or order.paid
+			Data struct {
+				OrderID string `json:"order_id"`
+				User    string `json:"user"`
+				Items   []struct {
+					SKU      string `json:"sku"`
+					Quantity int64  `json:"quantity"`
+				} `json:"items"`
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(body, &event); err != nil {
+			http.Error(w, "not an event", http.StatusBadRequest)
+			return
+		}
+		// In one transaction: if event.ID is known, nothing; else note it and ship event.Data.
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
