@@ -7,6 +7,7 @@
 //	watch.go           the status of an order as server-sent events
 //	waiters.go         requests that wait for an order to be written or to change
 //	expiry.go          ends orders that were not paid in time
+//	events.go          tells the shop what happens to orders
 //	deadletters.go     what an operator does about dead letters
 //	catchup.go         messages that are settled and yet not written are read again
 //	lag.go             how far the workers are behind

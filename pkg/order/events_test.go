@@ -200,6 +200,34 @@ func TestAStreamThatIsAwayOrRefusesLosesNoEvent(t *testing.T) {
 	d.requireStories(want)
 }
 
+func TestAnOrderThatIsRolledBackIsToldToBeRejectedLast(t *testing.T) {
+	d := openDesk(t, 10_000)
+	_, err := d.ledger.EditSale(t.Context(), d.sale.ID, ledger.Cause{Actor: "test"}, func(s *sale.Sale) error {
+		s.Fulfilment = &sale.Fulfilment{
+			URL: "http://shop.example/hook", Trigger: sale.FulfilPaid, GiveUpAfter: sale.Duration(time.Hour), OnFailure: sale.FailureRollback,
+		}
+		return nil
+	})
+	must(t, err)
+	d.tell(d.ledger, d.stream, eventMetrics())
+	want := make(map[string]string)
+	for _, g := range d.sell("buyer", 20) {
+		get[sale.Order](t)(d.ledger.Pay(t.Context(), g.OrderID))
+		want[g.OrderID] = "created paid rejected"
+	}
+	d.awaitTold()
+	claims := get[ledger.Claims](t)(d.ledger.ClaimDeliveries(t.Context(), "shop.example", 100, time.Hour))
+	for _, one := range claims.Deliveries {
+		status, _, err := d.ledger.GiveUp(t.Context(), one, "status 500")
+		must(t, err)
+		if status != ledger.DeliveryFailed {
+			t.Errorf("order %s: %s", one.OrderID, status)
+		}
+	}
+	d.awaitTold()
+	d.requireStories(want)
+}
+
 // picky is a stream that does not take an event the first time it is offered.
 type picky struct {
 	*stream.Stream

@@ -7,7 +7,7 @@ import "time"
 //	pending -> processing -> pending_payment -> paid -> fulfilled
 //	   |                        |   \-> cancelled, expired
 //	   v                        v
-//	  void                   rejected (the ledger's last guard refused it)
+//	  void                   rejected (by the ledger's last guard, or rolled back: also from paid)
 //
 // pending, processing and void have no row in the ledger: pending is a grant
 // not yet known to be durable, processing a durable one the worker has not
