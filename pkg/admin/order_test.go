@@ -106,6 +106,44 @@ func TestAnOperatorRollsAPaidOrderBackOnce(t *testing.T) {
 	p.requireSound("s")
 }
 
+// TestWhetherABuyerMayGrabAgainIsTheSalesSetting has users whose orders came back, each
+// in another way, grab once more: before and after Redis has lost everything.
+func TestWhetherABuyerMayGrabAgainIsTheSalesSetting(t *testing.T) {
+	for regrab, want := range map[bool]sale.Outcome{true: sale.Won, false: sale.AlreadyGrabbed} {
+		t.Run(fmt.Sprint("regrab=", regrab), func(t *testing.T) {
+			p := openPlane(t, admin.Config{})
+			p.reconciler()
+			p.worker()
+			p.open("s", "payment_window", "1s", "regrab_after_cancel", regrab)
+			engine := p.shop("s")
+			cancelled, returned, expired := p.buy(engine, "s", "ann", 1), p.buy(engine, "s", "bob", 1), p.buy(engine, "s", "eve", 1)
+			p.ok(http.StatusOK, "POST", orderPath(cancelled, "cancel"), nil)
+			p.ok(http.StatusOK, "POST", orderPath(returned, "pay"), nil)
+			p.ok(http.StatusOK, "POST", orderPath(returned, "returns"), back("r1", 1))
+			p.expiry()
+			p.awaitStatus(expired, sale.OrderExpired)
+			p.requireSound("s")
+			p.requireRemaining("s", 10)
+			again := func(user string) sale.Outcome {
+				a, err := engine.Grab(t.Context(), grab.Request{SaleID: "s", User: user, Key: "k2", Lines: []sale.Line{{SKU: "A", Quantity: 1}}})
+				must(t, err)
+				return a.Outcome
+			}
+			if got := again("ann"); got != want {
+				t.Errorf("who cancelled is answered %s, want %s", got, want)
+			}
+			must(t, p.redis.Client().FlushAll(t.Context()).Err())
+			p.ok(http.StatusOK, "POST", salePath("s", "reconcile"), nil)
+			for _, user := range []string{"bob", "eve"} {
+				if got := again(user); got != want {
+					t.Errorf("%s is answered %s after Redis was restored, want %s", user, got, want)
+				}
+			}
+			p.requireSound("s")
+		})
+	}
+}
+
 func TestAPaymentThatComesTooLateIsToldWhy(t *testing.T) {
 	p := openPlane(t, admin.Config{})
 	p.reconciler()

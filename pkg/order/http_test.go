@@ -204,7 +204,7 @@ func TestCancelGivesTheStockBackAndMayBeRepeated(t *testing.T) {
 	c.back.err = fmt.Errorf("redis is away") // the relay will; the cancel has succeeded
 	for range 2 {
 		a := c.ask(http.MethodPost, "/v1/orders/"+g.OrderID+"/cancel", "u")
-		a.require(t, 200, map[string]any{"status": "cancelled", "order_id": g.OrderID})
+		a.require(t, 200, map[string]any{"status": "cancelled", "reason": "user", "order_id": g.OrderID})
 		if got, want := fmt.Sprint(a.body["items"]), "[map[price_cents:100 quantity:1 returned:1 sku:A]]"; got != want {
 			t.Errorf("items are %s, want %s", got, want)
 		}
