@@ -52,7 +52,7 @@ func hook(t *testing.T) *hooked {
 		if h.orders[event.Data.ID] == nil {
 			h.orders[event.Data.ID] = map[string]int{}
 		}
-		h.orders[event.Data.ID][r.Header.Get("webhook-id")]++
+		h.orders[event.Data.ID][r.Header.Get("Webhook-Id")]++
 		if h.calls%5 == 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}

@@ -2,17 +2,19 @@ package fulfil_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
-	"os"
+	"net/http/httptest"
+	"strings"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// A receiver as docs/webhooks.md shows it.
+// A receiver as docs/webhooks.md shows it, and what it says to a call that nobody signed.
 func Example_receiver() {
-	hook, err := standardwebhooks.NewWebhook(os.Getenv("DOORBUSTER_WEBHOOK_SECRET")) // whsec_...
+	hook, err := standardwebhooks.NewWebhook("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
 		log.Fatal("no webhook secret: ", err)
 	}
@@ -45,4 +47,9 @@ func Example_receiver() {
 		// In one transaction: if event.ID is known, nothing; else note it and ship event.Data.
 		w.WriteHeader(http.StatusNoContent)
 	})
+
+	answer := httptest.NewRecorder()
+	http.DefaultServeMux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/doorbuster", strings.NewReader("{}")))
+	fmt.Println(answer.Code)
+	// Output: 401
 }

@@ -99,7 +99,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // lease is how long a claimed delivery is ours: time for the call and for writing
 // what came of it. It is over before anybody calls again.
-func (c *Config) lease() time.Duration { return c.Timeout + c.RecordTimeout }
+func (c Config) lease() time.Duration { return c.Timeout + c.RecordTimeout }
 
 // Parts is what a Sender is made of. All but Changed are required.
 type Parts struct {

@@ -73,7 +73,7 @@ func TestWhileSecretsChangeEitherOneVerifies(t *testing.T) {
 	cfg.Keys = [][]byte{[]byte("the next key of these tests....."), key}
 	s.send(cfg)
 	s.await(ledger.DeliveryDelivered, id)
-	if signatures := strings.Fields(r.seen()[0].header.Get("webhook-signature")); len(signatures) != 2 {
+	if signatures := strings.Fields(r.seen()[0].header.Get("Webhook-Signature")); len(signatures) != 2 {
 		t.Errorf("signatures %v", signatures)
 	}
 }

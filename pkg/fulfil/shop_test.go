@@ -288,7 +288,7 @@ func receive(t *testing.T, answer http.HandlerFunc) *receiver {
 		if err == nil {
 			err = check.Verify(body, request.Header)
 		}
-		v := visit{id: request.Header.Get("webhook-id"), at: time.Now(), header: request.Header}
+		v := visit{id: request.Header.Get("Webhook-Id"), at: time.Now(), header: request.Header}
 		if err == nil {
 			err = json.Unmarshal(body, &v.event)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -132,9 +133,7 @@ func TestWhatHappensToOrdersIsOnTheStreamOnceAndInOrder(t *testing.T) {
 	before := d.live("before", 90) // more than a page
 	d.tell(d.ledger, d.stream, metrics)
 	d.tell(d.openLedger(), d.openStream(), metrics) // of another process
-	for id, story := range d.live("meanwhile", 90) {
-		before[id] = story
-	}
+	maps.Copy(before, d.live("meanwhile", 90))
 	d.awaitTold()
 	d.requireStories(before)
 	if n := testutil.ToFloat64(metrics.Published.Of("fulfilled")); n != 60 {
@@ -293,14 +292,10 @@ func TestAPublisherThatWakesUpLateTellsNothingNew(t *testing.T) {
 	must(t, get[jetstream.KeyValue](t)(d.js().KeyValue(t.Context(), stream.LeasesBucket)).Purge(t.Context(), "order-events"))
 	d.tell(d.ledger, d.stream, eventMetrics())
 	d.awaitTold()
-	for id, story := range d.live("later", 12) {
-		want[id] = story
-	}
+	maps.Copy(want, d.live("later", 12))
 	d.awaitTold()
 	close(late.resume)
-	for id, story := range d.live("last", 12) {
-		want[id] = story
-	}
+	maps.Copy(want, d.live("last", 12))
 	d.awaitTold()
 	d.requireStories(want)
 }
