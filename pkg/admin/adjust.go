@@ -140,7 +140,7 @@ func keyReused() *web.Problem {
 }
 
 func (a *API) adjust(r *http.Request) (answer, error) {
-	s, err := a.sale(r)
+	s, err := a.ordinarySale(r)
 	if err != nil {
 		return answer{}, err
 	}

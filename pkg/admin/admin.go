@@ -10,7 +10,7 @@
 // loaded is loaded by whoever notices. Every request may be repeated.
 //
 // The files: sale.go, draft.go, change.go and lifecycle.go are sales, view.go how
-// they are shown; adjust.go is their stock; order.go, pay.go, return.go, flow.go, deadletter.go and
+// they are shown; quota.go is quotas; adjust.go is their stock; order.go, pay.go, return.go, flow.go, deadletter.go and
 // report.go are the books; publisher.go is the schedule; service.go is all of it
 // as one role of a process.
 package admin
@@ -46,6 +46,8 @@ type SaleLedger interface {
 	EditDraft(ctx context.Context, id string, edit func(*sale.Sale) error) (sale.Sale, error)
 	GetSale(ctx context.Context, id string) (sale.Sale, error)
 	ListSales(ctx context.Context, after string, limit int) ([]sale.Sale, error)
+	ListQuotas(ctx context.Context, after string, limit int) ([]sale.Sale, error)
+	Used(ctx context.Context, saleID, limit, period, subject string) (int64, error)
 }
 
 // StockLedger holds the items' counts and how they were adjusted.
@@ -71,6 +73,7 @@ type Books interface {
 // Stock is what the API needs of Redis. A *stock.Store has it.
 type Stock interface {
 	State(ctx context.Context, saleID string, skus []string) (stock.State, error)
+	Used(ctx context.Context, saleID, limit, period string, visit func(subject string, units int64) error) error
 	Find(ctx context.Context, saleID, orderID string) (f stock.Found, ok bool, err error)
 }
 

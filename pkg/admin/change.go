@@ -103,7 +103,7 @@ func sameLimits(before, after []sale.Limit) bool {
 }
 
 func (a *API) changeSale(r *http.Request) (answer, error) {
-	before, err := a.sale(r)
+	before, err := a.ordinarySale(r)
 	if err != nil {
 		return answer{}, err
 	}

@@ -53,11 +53,20 @@ func (p *publisher) run(ctx context.Context) {
 // What the watch does not know yet is published needlessly, which is harmless.
 func (p *publisher) runOnce(ctx context.Context) (published, error) {
 	var done published
+	for _, list := range []func(context.Context, string, int) ([]sale.Sale, error){p.ledger.ListSales, p.ledger.ListQuotas} {
+		if err := p.publishMissing(ctx, list, &done); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+func (p *publisher) publishMissing(ctx context.Context, list func(context.Context, string, int) ([]sale.Sale, error), done *published) error {
 	after := ""
 	for {
-		page, err := p.ledger.ListSales(ctx, after, publishPage)
+		page, err := list(ctx, after, publishPage)
 		if err != nil {
-			return done, err
+			return err
 		}
 		for i := range page {
 			s := &page[i]
@@ -70,12 +79,12 @@ func (p *publisher) runOnce(ctx context.Context) (published, error) {
 				continue
 			}
 			if err := p.stream.PutSale(ctx, s); err != nil {
-				return done, fmt.Errorf("publish sales: %w", err)
+				return fmt.Errorf("publish sales: %w", err)
 			}
 			done.Published++
 		}
 		if len(page) < publishPage {
-			return done, nil
+			return nil
 		}
 	}
 }

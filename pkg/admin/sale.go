@@ -50,6 +50,15 @@ func (a *API) sale(r *http.Request) (sale.Sale, error) {
 	return s, noSale(err)
 }
 
+// ordinarySale is sale for what a quota's sale is not to be used for.
+func (a *API) ordinarySale(r *http.Request) (sale.Sale, error) {
+	s, err := a.sale(r)
+	if err == nil && s.Quota {
+		err = saleNotFound()
+	}
+	return s, err
+}
+
 // saleID returns the id in the path. One that can't be an id names no sale.
 func saleID(r *http.Request) (string, error) {
 	id := r.PathValue("sale_id")
@@ -125,6 +134,9 @@ func (a *API) moved(r *http.Request, m move) (sale.Sale, error) {
 	id, err := saleID(r)
 	if err != nil {
 		return sale.Sale{}, err
+	}
+	if sale.IsQuotaSale(id) {
+		return sale.Sale{}, saleNotFound() // a quota is always open
 	}
 	why, err := readBecause(r)
 	if err != nil {

@@ -45,6 +45,8 @@ type Config struct {
 	// RelayPage is how many outbox batches, or givebacks, are read at a time.
 	// Default 100, at most 1000.
 	RelayPage int
+	// Now tells the time by which sales are over and windows end. Default time.Now.
+	Now func() time.Time
 }
 
 // Delays between attempts of a run and between looks at a held lease.
@@ -57,6 +59,9 @@ const (
 const publishAttempts = 20
 
 func (c *Config) withDefaults() error {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	for _, d := range []struct {
 		name        string
 		value       *time.Duration

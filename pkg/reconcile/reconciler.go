@@ -81,7 +81,7 @@ func New(cfg Config, st *stock.Store, str Stream, l Ledger, observe Observer, lo
 	return &Reconciler{
 		cfg: cfg, stock: st, minter: stock.NewMinter(st), stream: str, ledger: l,
 		relay: NewRelay(st, str, cfg.RelayPage), givebacks: NewGivebacks(st, l, str),
-		observe: observe, log: log, now: time.Now, step: func(string, Step) {},
+		observe: observe, log: log, now: cfg.Now, step: func(string, Step) {},
 	}, nil
 }
 
