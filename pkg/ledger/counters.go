@@ -96,23 +96,24 @@ func giveCounts(s *sale.Sale, g *sale.Grant, units int64, keepUser bool) []sale.
 	return steps
 }
 
-// writeCounters locks the counters of the posting, in order, writes them and gives
-// each step its flow. A counter that another transaction makes at the same time is
-// a duplicate key, and this one begins again.
+// writeCounters writes the counters of the posting, locked in order, and gives each
+// step its flow.
 func (l *Ledger) writeCounters(tx *gorm.DB, p *posting) error {
 	if len(p.counts) == 0 {
 		return nil
 	}
-	used := make(map[counterKey]int64, len(p.counts))
+	sums := make(map[counterKey]int64, len(p.counts))
+	write := l.addToCounters
 	for _, step := range p.counts {
-		used[step.key] = 0
+		sums[step.key] += step.units
+		if step.units < 0 {
+			write = l.takeOffCounters
+		}
 	}
-	keys := slices.SortedFunc(maps.Keys(used), counterKey.compare)
-	present, err := l.lockCounters(tx, keys)
+	used, err := write(tx, slices.SortedFunc(maps.Keys(sums), counterKey.compare), sums)
 	if err != nil {
 		return err
 	}
-	maps.Copy(used, present)
 	for _, step := range p.counts {
 		f := step.flow
 		f.SaleID, f.Counter, f.At = step.key.saleID, step.key.name(), p.at
@@ -122,32 +123,61 @@ func (l *Ledger) writeCounters(tx *gorm.DB, p *posting) error {
 		used[step.key] = f.QtyAfter
 		p.flows = append(p.flows, f)
 	}
-	var old, fresh []counterRow
-	for _, k := range keys {
-		row := counterRow{SaleID: k.saleID, LimitName: k.limit, Period: k.period, Subject: k.subject, Used: used[k]}
-		if _, there := present[k]; there {
-			old = append(old, row)
-		} else {
-			fresh = append(fresh, row)
-		}
-	}
-	// The rows exist: this is an UPDATE of many rows, each with its own value.
-	update := tx.Clauses(clause.OnConflict{
-		Columns:   []clause.Column{{Name: "sale_id"}, {Name: "limit_name"}, {Name: "period"}, {Name: "subject"}},
-		DoUpdates: clause.AssignmentColumns([]string{"used"}),
-	}).Session(&gorm.Session{})
-	if err := insert(update, old, l.cfg.InsertRows); err != nil {
-		return fmt.Errorf("update counters: %w", err)
-	}
-	if err := insert(tx, fresh, l.cfg.InsertRows); err != nil {
-		return fmt.Errorf("insert counters: %w", err)
-	}
 	return nil
 }
 
-// lockCounters locks those of the counters that exist, and returns what is used of
-// them. The keys are in lock order.
-func (l *Ledger) lockCounters(tx *gorm.DB, keys []counterKey) (map[counterKey]int64, error) {
+// addToCounters adds to counters that may not exist yet, and returns what was used of
+// them before. Adding first makes and locks them in one order; reading first would let
+// two make the same one and wait for each other.
+func (l *Ledger) addToCounters(tx *gorm.DB, keys []counterKey, sums map[counterKey]int64) (map[counterKey]int64, error) {
+	add := clause.Assignments(map[string]any{"used": gorm.Expr("counters.used + " + l.store.inserted("used"))})
+	if err := insert(upsertCounters(tx, add), counterRows(keys, sums), l.cfg.InsertRows); err != nil {
+		return nil, fmt.Errorf("add to counters: %w", err)
+	}
+	used, err := l.readCounters(tx, "counters", keys)
+	for key := range used {
+		used[key] -= sums[key]
+	}
+	return used, err
+}
+
+// takeOffCounters takes units off counters, never below zero, and returns what was used
+// of them before.
+func (l *Ledger) takeOffCounters(tx *gorm.DB, keys []counterKey, sums map[counterKey]int64) (map[counterKey]int64, error) {
+	used, err := l.readCounters(tx.Clauses(clause.Locking{Strength: "UPDATE"}), l.store.locked("counters"), keys)
+	if err != nil {
+		return nil, err
+	}
+	keys = slices.DeleteFunc(keys, func(k counterKey) bool { _, there := used[k]; return !there })
+	after := make(map[counterKey]int64, len(keys))
+	for _, k := range keys {
+		after[k] = max(used[k]+sums[k], 0)
+	}
+	// The rows exist: this is an UPDATE of many rows, each with its own value.
+	set := clause.AssignmentColumns([]string{"used"})
+	if err := insert(upsertCounters(tx, set), counterRows(keys, after), l.cfg.InsertRows); err != nil {
+		return nil, fmt.Errorf("take off counters: %w", err)
+	}
+	return used, nil
+}
+
+func upsertCounters(tx *gorm.DB, do clause.Set) *gorm.DB {
+	key := []clause.Column{{Name: "sale_id"}, {Name: "limit_name"}, {Name: "period"}, {Name: "subject"}}
+	return tx.Clauses(clause.OnConflict{Columns: key, DoUpdates: do}).Session(&gorm.Session{})
+}
+
+func counterRows(keys []counterKey, used map[counterKey]int64) []counterRow {
+	rows := make([]counterRow, len(keys))
+	for i, k := range keys {
+		rows[i] = counterRow{SaleID: k.saleID, LimitName: k.limit, Period: k.period, Subject: k.subject, Used: used[k]}
+	}
+	return rows
+}
+
+// readCounters returns what is used of those of the counters that exist, reading
+// in the order of the keys.
+func (l *Ledger) readCounters(tx *gorm.DB, from string, keys []counterKey) (map[counterKey]int64, error) {
+	tx = tx.Session(&gorm.Session{})
 	used := make(map[counterKey]int64, len(keys))
 	for len(keys) > 0 {
 		first := keys[0]
@@ -156,11 +186,11 @@ func (l *Ledger) lockCounters(tx *gorm.DB, keys []counterKey) (map[counterKey]in
 			subjects, keys = append(subjects, keys[0].subject), keys[1:]
 		}
 		var rows []counterRow
-		err := tx.Table(l.store.locked("counters")).Clauses(clause.Locking{Strength: "UPDATE"}).
+		err := tx.Table(from).
 			Where("sale_id = ? AND limit_name = ? AND period = ? AND subject IN ?", first.saleID, first.limit, first.period, subjects).
 			Order("sale_id, limit_name, period, subject").Find(&rows).Error
 		if err != nil {
-			return nil, fmt.Errorf("lock counters of sale %s: %w", first.saleID, err)
+			return nil, fmt.Errorf("read counters of sale %s: %w", first.saleID, err)
 		}
 		for _, r := range rows {
 			used[counterKey{r.SaleID, r.LimitName, r.Period, r.Subject}] = r.Used

@@ -187,6 +187,7 @@ func TestManyWritersOfTheSameCountersLoseNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
 		limitedSale(t, d, "s", limit(sale.ScopeSale, sale.WindowSale, 1_000_000), limit(sale.ScopeUser, sale.WindowDay, 1_000_000))
 		const writers, batches, grants = 6, 12, 10
+		before := d.deadlocks(t)
 		var done sync.WaitGroup
 		for w := range writers {
 			done.Go(func() {
@@ -205,8 +206,34 @@ func TestManyWritersOfTheSameCountersLoseNothing(t *testing.T) {
 			})
 		}
 		done.Wait()
+		equal(t, "deadlocks", d.deadlocks(t)-before, 0)
 		equal(t, "counted in the sale", d.used(t, "s")["sale_sale//"], writers*batches*(grants-1))
 		sound(t, d, "s")
+	})
+}
+
+func TestMoreCountersThanOneStatementHoldsAreCountedInOneTransaction(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		const users = 1200
+		for _, id := range []string{"s", "s-2"} {
+			limitedSale(t, d, id, limit(sale.ScopeUser, sale.WindowDay, 9), limit(sale.ScopeSale, sale.WindowMonth, 9000), limit(sale.ScopeUser, sale.WindowSale, 9))
+		}
+		for round := range 2 {
+			var grants []sale.Grant
+			for i := range users {
+				for _, id := range []string{"s", "s-2"} {
+					grants = append(grants, grab(id, fmt.Sprint("user", i), fmt.Sprint(round), "A", int64(round+1)))
+				}
+			}
+			record(t, d, batchOf(uint64(1+round*len(grants)), grants...))
+		}
+		for _, id := range []string{"s", "s-2"} {
+			used := d.used(t, id)
+			equal(t, "counters", len(used), 2*users+1)
+			equal(t, "of all", used["sale_month/2030-01/"], 3*users)
+			equal(t, "of the last", used[fmt.Sprintf("user_sale//user%d", users-1)], 3)
+			sound(t, d, id)
+		}
 	})
 }
 

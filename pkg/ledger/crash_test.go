@@ -34,6 +34,17 @@ func storm(saleID string, random *rand.Rand, messages int) []ledger.Message {
 	return all
 }
 
+// deadlocks is how many the server has met.
+func (d desk) deadlocks(t testing.TB) (n int64) {
+	t.Helper()
+	if d.sqlite {
+		return 0
+	}
+	var name string
+	must(t, d.raw.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n))
+	return n
+}
+
 func stormSale(t testing.TB, d desk, saleID string) {
 	t.Helper()
 	s := draft(saleID)
@@ -60,15 +71,7 @@ func TestRecordingAndCancellingAtOnceNeverDeadlocks(t *testing.T) {
 		stormSale(t, d, "s")
 		stormSale(t, d, "s2")
 		seed := harness.Seed(t)
-		deadlocks := func() (n int64) {
-			if d.sqlite {
-				return 0
-			}
-			var name string
-			must(t, d.raw.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n))
-			return n
-		}
-		before := deadlocks()
+		before := d.deadlocks(t)
 		written := make(chan string, 10_000)
 		var recorders, cancellers sync.WaitGroup
 		for w := range 4 {
@@ -102,7 +105,7 @@ func TestRecordingAndCancellingAtOnceNeverDeadlocks(t *testing.T) {
 		close(written)
 		cancellers.Wait()
 
-		equal(t, "deadlocks", deadlocks()-before, 0)
+		equal(t, "deadlocks", d.deadlocks(t)-before, 0)
 		equal(t, "orders", d.count(t, "SELECT COUNT(*) FROM orders"), 800)
 		equal(t, "cancelled", d.count(t, "SELECT COUNT(*) FROM orders WHERE status = 'cancelled'"), 200)
 		equal(t, "flows that give back", d.count(t, "SELECT COUNT(DISTINCT ref) FROM flows WHERE kind = 'cancel'"), 200)

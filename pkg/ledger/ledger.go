@@ -135,6 +135,8 @@ type database interface {
 	orderLines() string
 	// locked is the FROM item for reading rows of a table that are to be locked.
 	locked(table string) string
+	// inserted is, in an upsert, the value that a column would have been inserted with.
+	inserted(column string) string
 	// by is the FROM item for reading a table by one of its indexes.
 	by(table, index string) string
 	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.

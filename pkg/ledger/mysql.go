@@ -188,6 +188,8 @@ func (m *mysqlDatabase) orderLines() string {
 // table, and wait for rows that are none of ours.
 func (m *mysqlDatabase) locked(table string) string { return m.by(table, "PRIMARY") }
 
+func (m *mysqlDatabase) inserted(column string) string { return "VALUES(" + column + ")" }
+
 func (m *mysqlDatabase) by(table, index string) string { return table + " FORCE INDEX (" + index + ")" }
 
 func (m *mysqlDatabase) transient(err error) bool {

@@ -85,6 +85,8 @@ func (s *sqliteDatabase) orderLines() string {
 
 func (s *sqliteDatabase) locked(table string) string { return table }
 
+func (s *sqliteDatabase) inserted(column string) string { return "excluded." + column }
+
 func (s *sqliteDatabase) by(table, _ string) string { return table }
 
 func (s *sqliteDatabase) transient(err error) bool {
