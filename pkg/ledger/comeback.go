@@ -203,7 +203,7 @@ func (b *comebacks) without(order *sale.Order, lines []sale.Line) ([]sale.OrderL
 	after := slices.Clone(order.Lines)
 	for _, line := range lines {
 		i := slices.IndexFunc(after, func(l sale.OrderLine) bool { return l.SKU == line.SKU })
-		if i < 0 || b.items[itemKey{order.SaleID, line.SKU}] == nil {
+		if i < 0 || b.items[itemKey{order.SaleID, line.SKU}] == nil || b.sales[order.SaleID] == nil {
 			return nil, fmt.Errorf("%w: sale %s, SKU %s", ErrUnknownItem, order.SaleID, line.SKU)
 		}
 		after[i].Returned += line.Quantity

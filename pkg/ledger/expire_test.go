@@ -96,7 +96,11 @@ func TestDueOrdersAreFoundInPages(t *testing.T) {
 		equal(t, "expired", len(expired), 9)
 		equal(t, "stuck", stuck, 1)
 		equal(t, "still sold", item(t, d, "s", "A").Sold, 1)
-		equal(t, "due from the start", expireAll(t, d).Due, 1)
+		d.exec(t, "UPDATE orders SET items = REPLACE(items, '\"Z\"', '\"A\"')")
+		d.exec(t, "DELETE FROM sales")
+		again := expireAll(t, d)
+		equal(t, "due from the start", again.Due, 1)
+		equal(t, "stuck without its sale", len(again.Stuck), 1)
 	})
 }
 
