@@ -77,7 +77,6 @@ type verification struct {
 	floor   uint64
 	books   Folded
 	redis   redisSide
-	highest highest
 	trusted bool // see floorOf
 	// oldest is the generation of the sale's first batch in the stream, or of its
 	// last fence when there is none. Orders of earlier generations are older than the
@@ -94,18 +93,13 @@ type verification struct {
 	deadLetters int64
 }
 
-// highest are the highest limits that were ever in force: what was granted under one
-// stays granted when it is lowered.
-type highest struct {
-	PerUser int64            // 0 is none
-	Limits  map[string]int64 // by name
-}
-
 // redisSide is what Redis holds, counted where it must be compared one by one.
 type redisSide struct {
 	state      stock.State
-	buyers     Violations // users who were granted something in Redis only, or in the books only
-	holdings   Violations // users who hold another number of units than in the books
+	buyers     Violations       // users who were granted something in Redis only, or in the books only
+	holdings   Violations       // users who hold another number of units than in the books
+	topHolding stock.Holding    // of the user who holds the most units
+	topCounts  map[string]int64 // the highest count of each limit, by its name
 	overLimit  Violations
 	counts     Violations // counters that differ from the books
 	givebacks  Violations
@@ -136,9 +130,6 @@ func (v *verification) do(ctx context.Context) (err error) {
 	if v.sale, err = v.ledger.GetSale(ctx, v.out.SaleID); err != nil {
 		return err
 	}
-	if v.highest.PerUser, v.highest.Limits, err = v.ledger.HighestLimits(ctx, v.sale.ID); err != nil {
-		return err
-	}
 	found, state, err := v.probe(ctx, &v.sale)
 	if err != nil {
 		return err
@@ -159,6 +150,9 @@ func (v *verification) do(ctx context.Context) (err error) {
 	}
 	if v.out.Loaded {
 		if err := v.readRedis(ctx); err != nil {
+			return err
+		}
+		if err := v.compareLimits(ctx); err != nil {
 			return err
 		}
 	}
@@ -307,8 +301,8 @@ func (v *verification) readHoldings(ctx context.Context) error {
 		case book.Units != h.Units:
 			side.holdings.Addf("the user of order %s holds %d units in Redis, %d in the books", h.OrderID, h.Units, book.Units)
 		}
-		if limit := v.highest.PerUser; limit > 0 && h.Units > limit {
-			side.overLimit.Addf("the user of order %s holds %d units, the limit is %d", h.OrderID, h.Units, limit)
+		if h.Units > side.topHolding.Units {
+			side.topHolding = h
 		}
 		seen[h.User] = true
 		return nil
@@ -324,22 +318,39 @@ func (v *verification) readHoldings(ctx context.Context) error {
 	return nil
 }
 
-// readCounts compares every counter that Redis keeps with the books, and with the
-// highest maximum its limit ever had.
+// compareLimits holds what Redis counts against the highest limits that were ever in
+// force: what was granted under one stays granted when it is lowered. They are read
+// last, so that one which was raised meanwhile is among them.
+func (v *verification) compareLimits(ctx context.Context) error {
+	perUser, byLimit, err := v.ledger.HighestLimits(ctx, v.sale.ID)
+	if err != nil {
+		return err
+	}
+	side := &v.redis
+	if top := side.topHolding; perUser > 0 && top.Units > perUser {
+		side.overLimit.Addf("the user of order %s holds %d units, never were more allowed than %d", top.OrderID, top.Units, perUser)
+	}
+	for limit, units := range side.topCounts {
+		if most := byLimit[limit]; units > most {
+			side.overLimit.Addf("limit %s has counted %d units, never were more allowed than %d", limit, units, most)
+		}
+	}
+	return nil
+}
+
+// readCounts compares every counter that Redis keeps with the books.
 func (v *verification) readCounts(ctx context.Context) error {
 	side := &v.redis
 	seen := make(map[Counter]bool, len(v.books.Used))
+	side.topCounts = make(map[string]int64)
 	for window := range v.books.Windows {
-		most := v.highest.Limits[window.Limit]
 		if err := v.stock.Used(ctx, v.sale.ID, window.Limit, window.Period, func(subject string, units int64) error {
 			c := Counter{window, subject}
 			seen[c] = true
 			if want := v.books.Used[c]; want != units {
 				side.counts.Addf("limit %s in period %q has counted %d units in Redis, %d in the books", c.Limit, c.Period, units, want)
 			}
-			if units > most {
-				side.overLimit.Addf("limit %s in period %q has counted %d units, the most ever allowed is %d", c.Limit, c.Period, units, most)
-			}
+			side.topCounts[c.Limit] = max(side.topCounts[c.Limit], units)
 			return nil
 		}); err != nil {
 			return err
