@@ -24,7 +24,7 @@ const benchGrants = 1000
 func BenchmarkRecordAgainstBareInserts(b *testing.B) {
 	for _, skus := range []int{1, 20} {
 		b.Run(fmt.Sprintf("skus=%d", skus), func(b *testing.B) {
-			l := desk{Ledger: open(b, ledger.Config{DSN: harness.SharedMariaDB(b).NewDatabase(b)})}
+			l := desk{Ledger: open(b, ledger.Config{DSN: harness.SharedMariaDB(b).NewDatabase(b), NoEvents: true})}
 			createBenchSale(b, l, skus)
 			dsn := harness.SharedMariaDB(b).NewDatabase(b)
 			createBenchSale(b, desk{Ledger: open(b, ledger.Config{DSN: dsn})}, skus)
