@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
@@ -49,11 +50,19 @@ func (c *saleChange) rules() saleRules {
 	}
 }
 
+// fulfilmentOnly reports whether nothing but the fulfilment changes: orders are sent
+// long after a sale has ended.
+func (c *saleChange) fulfilmentOnly() bool {
+	rest := *c
+	rest.Fulfilment, rest.Reason = nil, ""
+	return c.Fulfilment != nil && reflect.DeepEqual(rest, saleChange{})
+}
+
 // apply changes the sale, which must then still be valid.
 func (c *saleChange) apply(s *sale.Sale) error {
 	field, draftOnly := c.ofDraft()
 	switch {
-	case s.Status == sale.StatusEnded:
+	case s.Status == sale.StatusEnded && !c.fulfilmentOnly():
 		return wrongState(s.Status, "a sale that has ended can't be changed")
 	case draftOnly && s.Status != sale.StatusDraft:
 		return draftOnlyField(s.Status, field, "only a draft can change its "+field)

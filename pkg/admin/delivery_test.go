@@ -167,7 +167,11 @@ func TestAParkedDeliveryIsListedAndSentAgain(t *testing.T) {
 	p.ok(http.StatusOK, "POST", orderPath(ids[0], "delivery/resend"), nil) // the shop lost it
 	p.awaitDelivery(ids[0], "delivered").has(t, "attempts", 1)
 
-	p.ok(http.StatusOK, "PATCH", path, `{"fulfilment":null}`)
+	p.ok(http.StatusOK, "POST", path+"/end", nil)
+	p.ok(http.StatusOK, "POST", orderPath(ids[3], "delivery/resend"), nil)
+	p.awaitDelivery(ids[3], "delivered")
+	p.refused(http.StatusConflict, "sale_state", "PATCH", path, map[string]any{"fulfilment": hook(), "name": "another"})
+	p.ok(http.StatusOK, "PATCH", path, `{"fulfilment":null,"reason":"the shop is closed"}`)
 	p.refused(http.StatusConflict, "no_fulfilment", "POST", orderPath(ids[1], "delivery/resend"), nil)
 	p.requireSound("s")
 }
