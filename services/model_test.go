@@ -31,6 +31,7 @@ type modelOrder struct {
 	user, ip string
 	lines    []sale.Line
 	returned map[string]int64
+	kept     int64 // units that came back and stay counted against the user
 	status   sale.OrderStatus
 }
 
@@ -58,8 +59,8 @@ func (r *rules) used(scope sale.LimitScope, subject string) (n int64) {
 	for _, o := range r.orders {
 		switch {
 		case scope == sale.ScopeUser && o.user != subject, scope == sale.ScopeIP && o.ip != subject:
-		case scope == sale.ScopeUser && r.sale.NoRegrab:
-			n += o.units()
+		case scope == sale.ScopeUser:
+			n += o.held() + o.kept
 		default:
 			n += o.held()
 		}
@@ -300,9 +301,23 @@ func (s *trial) cancelStep() {
 		_, back, err := s.ledger.Cancel(context.Background(), id, "admin", "")
 		s.requireRefused(err, o.held() > 0 || o.status == sale.OrderCancelled)
 		if err == nil {
-			o.status = sale.OrderCancelled
+			s.ends(o, sale.OrderCancelled)
 			must(s, s.givebacks.Return(context.Background(), back))
 		}
+	}
+}
+
+// ends lets an order end: nothing of it is held any more.
+func (s *trial) ends(o *modelOrder, status sale.OrderStatus) {
+	s.comesBack(o, o.held())
+	o.status = status
+}
+
+// comesBack counts units that came back against their user, when the sale says so
+// at that moment.
+func (s *trial) comesBack(o *modelOrder, units int64) {
+	if s.sale.NoRegrab {
+		o.kept += units
 	}
 }
 
@@ -333,6 +348,7 @@ func (s *trial) returnStep() {
 		must(s, s.givebacks.Return(context.Background(), back))
 	}
 	o.returned[line.SKU] += units
+	s.comesBack(o, units)
 }
 
 // expireStep lets the payment windows of all orders be over.
@@ -342,7 +358,7 @@ func (s *trial) expireStep() {
 	must(s, s.givebacks.ReturnAll(context.Background(), done.Givebacks))
 	for _, o := range s.orders {
 		if o.status == sale.OrderPendingPayment {
-			o.status = sale.OrderExpired
+			s.ends(o, sale.OrderExpired)
 		}
 	}
 }
@@ -390,20 +406,21 @@ func (s *trial) takeStep() {
 	}
 }
 
-// limitStep raises or lowers every limit, also below what is used.
+// limitStep raises or lowers every limit, also below what is used, and lets buyers
+// grab again what they gave back, or not.
 func (s *trial) limitStep() {
-	perUser := s.draw("per user", 0, 6)
+	perUser, noRegrab := s.draw("per user", 0, 6), rapid.Bool().Draw(s.T, "no regrab")
 	limits := slices.Clone(s.sale.Limits)
 	for i := range limits {
 		limits[i].Max = s.draw("max", 0, 12)
 	}
 	edited, err := s.ledger.EditSale(context.Background(), s.sale.ID, ledger.Cause{Actor: "admin"}, func(e *sale.Sale) error {
-		e.PerUserLimit, e.Limits = perUser, limits
+		e.PerUserLimit, e.Limits, e.NoRegrab = perUser, limits, noRegrab
 		return nil
 	})
 	must(s, err)
 	s.publish(s, &edited)
-	s.sale.PerUserLimit, s.sale.Limits = perUser, limits
+	s.sale.PerUserLimit, s.sale.Limits, s.sale.NoRegrab = perUser, limits, noRegrab
 }
 
 // wipeStep takes all or some of what Redis knows of the sale.

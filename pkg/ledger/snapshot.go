@@ -126,6 +126,25 @@ func (s *Snapshot) GivebacksSince(since time.Time, visit func(id string, units i
 	return visitGivebacks(s.tx, s.sale.ID, since, visit)
 }
 
+// KeptUnits visits the orders whose units came back and yet stay counted against
+// their users, with how many do; see sale.Rules.NoRegrab.
+func (s *Snapshot) KeptUnits(visit func(orderID string, units int64) error) error {
+	query := s.tx.Model(&givebackRow{}).Select("order_id", "SUM(units)").
+		Where("sale_id = ? AND user_id = '' AND order_id <> ''", s.sale.ID).Group("order_id")
+	err := eachRow(query, func(scan scanner) error {
+		var id string
+		var units int64
+		if err := scan(&id, &units); err != nil {
+			return err
+		}
+		return visit(id, units)
+	})
+	if err != nil {
+		return fmt.Errorf("read units that stay counted: %w", err)
+	}
+	return nil
+}
+
 // Counters visits every counter of the sale's limits, named as in sale.Count.
 func (s *Snapshot) Counters(visit func(limit, period, subject string, used int64) error) error {
 	if err := visitCounters(s.tx, s.sale.ID, visit); err != nil {

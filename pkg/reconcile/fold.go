@@ -14,8 +14,8 @@ type Emit func(orderID string, record []byte) error
 
 // Fold unites what the ledger says about a sale with the part of the stream the
 // ledger may not have written yet. It does no I/O. Call Loose for every grant
-// that may have no order, then Order, Settled and Giveback for what the ledger
-// holds, then Finish. Reading too much of the stream is harmless: an order id
+// that may have no order and Kept for units that stay counted, then Order, Settled
+// and Giveback for what the ledger holds, then Finish. Reading too much of the stream is harmless: an order id
 // counts once.
 //
 // It keeps in memory the loose grants, one entry per user, and the ids of the
@@ -30,6 +30,7 @@ type Fold struct {
 	buyers     map[string]Holding
 	used       map[Counter]int64
 	windows    map[Window]time.Time
+	kept       map[string]int64  // order id -> units, see Kept
 	loose      map[string][]byte // order id -> record
 	givebacks  map[string]int64
 	grants     int64
@@ -88,6 +89,7 @@ func NewFold(s *sale.Sale, now time.Time, emit Emit) *Fold {
 		buyers:    make(map[string]Holding),
 		used:      make(map[Counter]int64),
 		windows:   make(map[Window]time.Time),
+		kept:      make(map[string]int64),
 		loose:     make(map[string][]byte),
 		givebacks: make(map[string]int64),
 	}
@@ -130,6 +132,9 @@ func (f *Fold) Loose(g *sale.Grant) {
 	}
 }
 
+// Kept adds units of an order that came back and stay counted against its user.
+func (f *Fold) Kept(orderID string, units int64) { f.kept[orderID] += units }
+
 // Order adds an order of the ledger. One that is not live holds nothing, but its
 // grant stays known, so that its idempotency key goes on naming it: that holds
 // for cancelled, expired and rejected orders alike.
@@ -142,18 +147,14 @@ func (f *Fold) Order(o *sale.Order) error {
 		Kind: sale.GrantGrab, OrderID: o.ID, User: o.User, Key: o.Key, IP: o.IP, At: o.CreatedAt, ExpiresAt: o.ExpiresAt,
 		Lines: make([]sale.Line, len(o.Lines)),
 	}
-	var held, granted int64
+	var held int64
 	for i, l := range o.Lines {
 		g.Lines[i] = l.Line
-		granted += l.Quantity
 		if o.Status.Live() {
 			held += f.take(&g, l.SKU, l.Quantity-l.Returned)
 		}
 	}
-	ofUser := held
-	if f.rules.NoRegrab && o.Reason != sale.ReasonOversold {
-		ofUser = granted
-	}
+	ofUser := held + f.kept[o.ID]
 	f.hold(&g, ofUser)
 	f.count(&g, held, ofUser)
 	return f.settle(&g)

@@ -32,6 +32,7 @@ type history struct {
 
 	// The ledger.
 	orders    map[string]*sale.Order
+	kept      map[string]int64      // units that stay counted, by order
 	settled   map[string]sale.Grant // adjustments and cancelled dead letters
 	dead      map[string]sale.Grant // open dead letters
 	givebacks map[string]int64
@@ -42,10 +43,9 @@ func newHistory(t *rapid.T) *history {
 		t: t, now: time.UnixMilli(1_700_000_000_000).UTC(),
 		sale:      sale.Sale{ID: "s", PerUserLimit: rapid.Int64Range(0, 3).Draw(t, "limit")},
 		remaining: map[string]int64{}, units: map[string]int64{}, used: map[Counter]int64{}, granted: map[string]bool{}, applied: map[string]int64{},
-		written: map[int]bool{}, orders: map[string]*sale.Order{}, settled: map[string]sale.Grant{},
+		written: map[int]bool{}, orders: map[string]*sale.Order{}, kept: map[string]int64{}, settled: map[string]sale.Grant{},
 		dead: map[string]sale.Grant{}, givebacks: map[string]int64{},
 	}
-	h.sale.NoRegrab = rapid.Bool().Draw(t, "no regrab")
 	h.sale.Limits = []sale.Limit{
 		{Scope: sale.ScopeUser, Window: sale.WindowDay}, {Scope: sale.ScopeIP, Window: sale.WindowMonth}, {Scope: sale.ScopeSale, Window: sale.WindowSale},
 	}
@@ -216,7 +216,8 @@ func (h *history) giveBack() {
 	for _, l := range back {
 		units += l.Quantity
 	}
-	if h.sale.NoRegrab {
+	if rapid.Bool().Draw(h.t, "no regrab") { // an operator may change it at any time
+		h.kept[o.ID] += units
 		h.count(grantOf(o), -units, 0)
 		h.apply(fmt.Sprintf("back:%d", len(h.givebacks)), "", back)
 		return
@@ -298,6 +299,9 @@ func (h *history) fold() (Folded, map[string]bool) {
 	}
 	for _, g := range h.dead {
 		f.Loose(&g)
+	}
+	for id, units := range h.kept {
+		f.Kept(id, units)
 	}
 	for _, o := range h.orders {
 		h.must(f.Order(o))

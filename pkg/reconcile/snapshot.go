@@ -41,6 +41,12 @@ func (f *Fold) read(snap *ledger.Snapshot, orders func(func(*sale.Order) error) 
 	if err != nil {
 		return err
 	}
+	if err := snap.KeptUnits(func(orderID string, units int64) error {
+		f.Kept(orderID, units)
+		return nil
+	}); err != nil {
+		return err
+	}
 	if err := orders(func(o *sale.Order) error {
 		note(fromOrder, o.ID, o)
 		return f.Order(o)
