@@ -122,6 +122,7 @@ func (b *batcher) collect(ctx context.Context) []*ticket {
 		case <-b.ready:
 		case <-idle:
 		case <-b.rest:
+			b.trim(ctx)
 			if b.engine.retire(b) {
 				return nil
 			}

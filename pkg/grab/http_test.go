@@ -46,6 +46,12 @@ func (s *shop) open(t *testing.T, tuning config.GrabTuning, front config.GrabFro
 // serve starts a grab service with a connection to NATS of its own.
 func (s *shop) serve(t *testing.T, tuning config.GrabTuning, front config.GrabFront) *counter {
 	t.Helper()
+	return s.serveQuotas(t, tuning, front, config.Quotas{})
+}
+
+// serveQuotas is serve with settings for quotas.
+func (s *shop) serveQuotas(t *testing.T, tuning config.GrabTuning, front config.GrabFront, quotas config.Quotas) *counter {
+	t.Helper()
 	str, err := stream.Open(stream.Config{URL: s.nats.URL(), PublishTimeout: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +64,7 @@ func (s *shop) serve(t *testing.T, tuning config.GrabTuning, front config.GrabFr
 	registry := telemetry.NewRegistry()
 	log := slog.New(slog.DiscardHandler)
 	service, err := grab.NewService(grab.ServiceConfig{
-		Tuning: tuning, Front: front, PublishDeadline: time.Second, Stock: s.store, Stream: str, Identity: identity,
+		Tuning: tuning, Front: front, Quotas: quotas, PublishDeadline: time.Second, Stock: s.store, Stream: str, Identity: identity,
 		Metrics: telemetry.NewGrabMetrics(registry, sale.OutcomeNames()), Log: log,
 	})
 	if err != nil {

@@ -87,12 +87,12 @@ func (n *numbers) idle() bool {
 	return len(n.open) == len(n.void)
 }
 
-// settled reports whether nothing is under way and nothing was fenced out: a later
-// number may then say of all before it that they are in the stream.
+// settled reports whether nothing is under way, nothing was fenced out, and the outbox
+// is trimmed: a later number may then say of all before it that they are in the stream.
 func (n *numbers) settled() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.open) == 0
+	return len(n.open) == 0 && n.stored <= n.trimmed
 }
 
 // given is the last number that was given out.

@@ -127,10 +127,14 @@ func (s *Snapshot) GivebacksSince(since time.Time, visit func(id string, units i
 }
 
 // KeptUnits visits the orders whose units came back and yet stay counted against
-// their users, with how many do; see sale.Rules.NoRegrab.
-func (s *Snapshot) KeptUnits(visit func(orderID string, units int64) error) error {
+// their users, with how many do; see sale.Rules.NoRegrab. It reads the givebacks that
+// were decided at since or later; the zero time is ever.
+func (s *Snapshot) KeptUnits(since time.Time, visit func(orderID string, units int64) error) error {
 	query := s.tx.Model(&givebackRow{}).Select("order_id", "SUM(units)").
 		Where("sale_id = ? AND user_id = '' AND order_id <> ''", s.sale.ID).Group("order_id")
+	if !since.IsZero() {
+		query = query.Where("decided_at >= ?", stored(since))
+	}
 	err := eachRow(query, func(scan scanner) error {
 		var id string
 		var units int64

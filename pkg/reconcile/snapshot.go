@@ -41,7 +41,7 @@ func (f *Fold) read(snap *ledger.Snapshot, orders func(func(*sale.Order) error) 
 	if err != nil {
 		return err
 	}
-	if err := snap.KeptUnits(func(orderID string, units int64) error {
+	if err := snap.KeptUnits(f.since, func(orderID string, units int64) error {
 		f.Kept(orderID, units)
 		return nil
 	}); err != nil {

@@ -21,6 +21,7 @@ type commandLine struct {
 	Demo        demoCommand        `cmd:"" help:"Sell 1,000 units to a crowd of 20,000, lose Redis in the middle, and check the books."`
 	Sale        saleCommand        `cmd:"" help:"Create and run sales over the admin API."`
 	Order       orderCommand       `cmd:"" help:"Show, pay, cancel and return orders over the admin API."`
+	Quota       quotaCommand       `cmd:"" help:"Make, show, deduct from and return to standing limits without a sale."`
 	FlowControl flowControlCommand `cmd:"" name:"flow-control" help:"Show or change how many grabs may come, over the admin API."`
 	Load        loadCommand        `cmd:"" help:"Send a crowd at a sale and tell what it was answered."`
 	Verify      verifyCommand      `cmd:"" help:"Check every guarantee for a sale."`
