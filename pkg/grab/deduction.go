@@ -42,6 +42,9 @@ func (s *Service) postDeduction(w http.ResponseWriter, r *http.Request) {
 	d.Quantity = body.Quantity
 	answer, err := s.engine.Deduct(r.Context(), d)
 	switch {
+	case errors.Is(err, ErrUnknownQuota) && !s.knowsAll():
+		s.metrics.Deductions.Of(telemetry.DeductionUndecided).Inc()
+		web.Fail(w, r, undecided(unavailable("the quotas have not been read yet")))
 	case errors.Is(err, ErrUnknownQuota):
 		s.metrics.Deductions.Of(telemetry.DeductionUnknown).Inc()
 		web.Write(w, http.StatusOK, s.unknownQuota())
@@ -56,6 +59,17 @@ func (s *Service) postDeduction(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.metrics.Deductions.Of(telemetry.DeductionUndecided).Inc()
 		web.Fail(w, r, undecided(answer))
+	}
+}
+
+// knowsAll reports whether the catalogue has been read: before that every quota looks
+// like one that nobody made.
+func (s *Service) knowsAll() bool {
+	select {
+	case <-s.watch.Ready():
+		return true
+	default:
+		return false
 	}
 }
 

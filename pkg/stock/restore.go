@@ -197,7 +197,7 @@ func (r *Restore) read(reply []any, t Target) error {
 	}
 	switch status {
 	case "restored":
-		r.store.eras.Store(r.saleID, namesOf(t.Era))
+		r.store.eras.Store(r.saleID, r.store.namesOf(t.Era))
 		return nil
 	case "older":
 		present, err := numberAt(reply, 1)

@@ -23,6 +23,7 @@ type Store struct {
 	redis redis.UniversalClient
 	trim  *redis.Script
 	eras  sync.Map // sale id -> *names of the era last seen in its meta
+	named sync.Map // lua.Era -> *names: sales of one server share them
 }
 
 // New returns a store over a client. The scripts are sent at most once per call,
@@ -63,17 +64,25 @@ func (e *NotLoaded) Error() string {
 	return fmt.Sprintf("sale %s is not loaded: %s", e.SaleID, e.Reason)
 }
 
-// names are the SHA-1 names of an era's scripts. They are computed once per
-// sale and era: that takes longer than a batch does.
+// names are the SHA-1 names of an era's scripts. They are computed once per era: that
+// takes longer than a batch does.
 type names struct {
 	era                    lua.Era
 	grab, release, inspect string
 	find                   string
 }
 
-func namesOf(era lua.Era) *names {
+// namesOf names the scripts of an era. A server begins a new era when it restarts or
+// changes its role, so there are few.
+func (s *Store) namesOf(era lua.Era) *names {
+	if n, ok := s.named.Load(era); ok {
+		return n.(*names)
+	}
 	in := lua.In(era)
-	return &names{era: era, grab: in.Grab.SHA, release: in.Release.SHA, inspect: in.Inspect.SHA, find: in.Find.SHA}
+	n, _ := s.named.LoadOrStore(era, &names{
+		era: era, grab: in.Grab.SHA, release: in.Release.SHA, inspect: in.Inspect.SHA, find: in.Find.SHA,
+	})
+	return n.(*names)
 }
 
 // call runs one script of the sale's era. The era is taken from memory and, when
@@ -115,7 +124,7 @@ func (s *Store) known(ctx context.Context, saleID string) (n *names, fresh bool,
 	if err != nil {
 		return nil, true, fmt.Errorf("read era of sale %s: %w", saleID, err)
 	}
-	n = namesOf(lua.Era(text))
+	n = s.namesOf(lua.Era(text))
 	s.eras.Store(saleID, n)
 	return n, true, nil
 }
