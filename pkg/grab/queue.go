@@ -75,9 +75,3 @@ func (q *queue) take(n int, fits func(*ticket) bool) []*ticket {
 	}
 	return out
 }
-
-func (q *queue) len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.tickets) - q.head
-}

@@ -121,7 +121,8 @@ func (e *Engine) retire(b *batcher) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	over, idle := e.needless(b)
-	if !(over && b.ledger.idle() || idle && b.ledger.settled()) || !b.waiting.close() {
+	atRest := (over && b.ledger.idle()) || (idle && b.ledger.settled())
+	if !atRest || !b.waiting.close() {
 		return false
 	}
 	delete(e.batchers, b.saleID)

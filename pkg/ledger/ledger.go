@@ -128,6 +128,16 @@ type database interface {
 	// prepare makes the database itself when it is missing, and keeps other
 	// migrations out until the returned function is called.
 	prepare(ctx context.Context) (done func(), err error)
+	dialect
+	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.
+	transient(err error) bool
+	duplicate(err error) bool
+	permanent(err error) bool
+	close() error
+}
+
+// dialect is what a database says in its own words.
+type dialect interface {
 	// statements are those of schema.sql, as this database understands them.
 	statements(schema string) []string
 	// orderLines selects the lines of the orders of the sale @sale: id, user_id,
@@ -139,11 +149,6 @@ type database interface {
 	inserted(column string) string
 	// by is the FROM item for reading a table by one of its indexes.
 	by(table, index string) string
-	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.
-	transient(err error) bool
-	duplicate(err error) bool
-	permanent(err error) bool
-	close() error
 }
 
 // Open prepares a ledger. It does not connect to MySQL yet: Ping tells whether

@@ -38,6 +38,7 @@ func BenchmarkWorkerAgainstBareInserts(b *testing.B) {
 }
 
 func benchWorker(b *testing.B, limits ...sale.Limit) {
+	b.Helper()
 	var worker, bare time.Duration
 	grants := 0
 	for range b.N {

@@ -35,18 +35,23 @@ type Stream interface {
 // Ledger is what a reconciler needs of MySQL. A *ledger.Ledger has it.
 type Ledger interface {
 	GivebackLedger
-	GetSale(ctx context.Context, id string) (sale.Sale, error)
-	ListSales(ctx context.Context, after string, limit int) ([]sale.Sale, error)
-	NextGeneration(ctx context.Context, saleID string) (int64, error)
-	SetGeneration(ctx context.Context, saleID string, generation int64) error
+	SaleLedger
 	ReadSnapshot(ctx context.Context, saleID string, streamID int64, firstSeq uint64, read func(*ledger.Snapshot) error) error
-	ListQuotas(ctx context.Context, after string, limit int) ([]sale.Sale, error)
 	AllGivebackIDs(ctx context.Context, saleID string, since time.Time, visit func(id string, units int64) error) error
 	GetGiveback(ctx context.Context, saleID, id string) (sale.Giveback, error)
 	UnappliedGivebacks(ctx context.Context, after *sale.Giveback, limit int) ([]sale.Giveback, error)
-	SetStock(ctx context.Context, c ledger.StockChange, generation int64, loose ledger.Grants) (ledger.StockSet, error)
 	HighestLimits(ctx context.Context, saleID string) (perUser int64, byLimit map[string]int64, err error)
 	Verify(ctx context.Context, saleID string) ([]ledger.Check, error)
+}
+
+// SaleLedger holds the sales and their generations.
+type SaleLedger interface {
+	GetSale(ctx context.Context, id string) (sale.Sale, error)
+	ListSales(ctx context.Context, after string, limit int) ([]sale.Sale, error)
+	ListQuotas(ctx context.Context, after string, limit int) ([]sale.Sale, error)
+	NextGeneration(ctx context.Context, saleID string) (int64, error)
+	SetGeneration(ctx context.Context, saleID string, generation int64) error
+	SetStock(ctx context.Context, c ledger.StockChange, generation int64, loose ledger.Grants) (ledger.StockSet, error)
 }
 
 // Reconciler rebuilds, audits and relays. It is safe for concurrent use.

@@ -1,6 +1,7 @@
 package sale_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestAQuotaOutOfRangeIsRefused(t *testing.T) {
 		"timezone": {Key: "k", Limit: 1, Window: sale.WindowDay, Timezone: "Local"},
 	} {
 		err := q.Validate()
-		if wrong, ok := err.(*sale.FieldError); !ok || wrong.Field != field {
+		if wrong, ok := errors.AsType[*sale.FieldError](err); !ok || wrong.Field != field {
 			t.Errorf("%v was refused with %v, want field %s", q, err, field)
 		}
 	}

@@ -173,11 +173,12 @@ func (c *quotaDeduct) Run(ctx context.Context, all *quotaCommand, term terminal)
 	if err := json.Unmarshal(text, &v); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	if all.JSON {
+	switch {
+	case all.JSON:
 		err = writeJSON(term.out, text)
-	} else if v.Allowed {
+	case v.Allowed:
 		fmt.Fprintf(term.out, "allowed, %s left: %s\n", unitsOrUnlimited(v.Remaining), v.DeductionID)
-	} else {
+	default:
 		fmt.Fprintf(term.out, "refused, %s left\n", unitsOrUnlimited(v.Remaining))
 	}
 	if err == nil && !v.Allowed {
