@@ -46,13 +46,19 @@ func (c *clock) set(at time.Time) {
 	c.at = at
 }
 
-func openQuotas(t *testing.T, processes int) *quotas {
+func openQuotas(t testing.TB, processes int) *quotas {
+	t.Helper()
+	return openQuotasWith(t, processes, reconcile.Config{
+		LeaseTTL: time.Second, AuditInterval: 100 * time.Millisecond, RelayInterval: 50 * time.Millisecond,
+	})
+}
+
+func openQuotasWith(t testing.TB, processes int, cfg reconcile.Config) *quotas {
 	t.Helper()
 	q := &quotas{world: openWorld(t, 0), clock: &clock{}}
 	log := slog.New(slog.DiscardHandler)
-	rec, err := reconcile.New(reconcile.Config{
-		LeaseTTL: time.Second, AuditInterval: 100 * time.Millisecond, RelayInterval: 50 * time.Millisecond, Now: q.clock.now,
-	}, q.store, q.stream, q.ledger, nil, log)
+	cfg.Now = q.clock.now
+	rec, err := reconcile.New(cfg, q.store, q.stream, q.ledger, nil, log)
 	must(t, err)
 	q.rec = rec
 	ctx, stop := context.WithCancel(context.Background())

@@ -38,7 +38,7 @@ type world struct {
 
 // openWorld starts a world whose grab processes repeat "sold out" from memory for
 // that long; 0 asks Redis each time.
-func openWorld(t *testing.T, soldOutTTL time.Duration) *world {
+func openWorld(t testing.TB, soldOutTTL time.Duration) *world {
 	t.Helper()
 	w := &world{redis: harness.Redis(t).Client()}
 	w.store = stock.New(w.redis)
@@ -63,7 +63,7 @@ func openWorld(t *testing.T, soldOutTTL time.Duration) *world {
 }
 
 // run starts what sells and writes, until the test ends.
-func (w *world) run(t *testing.T, log *slog.Logger, soldOutTTL time.Duration) {
+func (w *world) run(t testing.TB, log *slog.Logger, soldOutTTL time.Duration) {
 	t.Helper()
 	identity, err := web.NewIdentity(t.Context(), web.IdentityOptions{TrustUserHeader: true})
 	must(t, err)
