@@ -74,7 +74,7 @@ local limits = {}
 for k = 1, #KEYS - first_stock - stocks + 1 do
   local a, key = first_limit + 3 * (k - 1), KEYS[first_stock + stocks + k - 1]
   local field = string.match(key, '}:(used:.*)$')
-  local size = tonumber(redis.call('HGET', meta, field) or 0)
+  local size = tonumber(string.match(redis.call('HGET', meta, field) or '0', '^%d+'))
   if redis.call('HLEN', KEYS[first_stock + stocks + k - 1]) ~= size then return { 'distrusted', 'damaged' } end
   limits[k] = {
     key = key, field = field, size = size, scope = ARGV[a], max = tonumber(ARGV[a + 1]), expires = ARGV[a + 2],
@@ -296,9 +296,8 @@ for _, limit in ipairs(limits) do
     fields[#fields + 1] = limit.units[subject]
   end
   if #fields > 0 then
-    local new = redis.call('HSET', limit.key, unpack(fields))
-    if new > 0 then redis.call('HSET', meta, limit.field, limit.size + new) end
-    local expires = m.ends or limit.expires
+    local new, expires = redis.call('HSET', limit.key, unpack(fields)), m.ends or limit.expires
+    if new > 0 then redis.call('HSET', meta, limit.field, limit.size + new .. ' ' .. expires) end
     if expires ~= '0' then redis.call('PEXPIREAT', limit.key, expires) end
   end
 end

@@ -48,7 +48,7 @@ for k = 2, #KEYS, 2 do
   if k >= first_used then
     wanted = tonumber(ARGV[first_count + k - first_used])
     fields[#fields + 1] = string.match(KEYS[k], '}:(used:.*)$')
-    fields[#fields + 1] = wanted
+    fields[#fields + 1] = wanted .. ' ' .. (ends == '0' and ARGV[first_count + k - first_used + 1] or ends)
   end
   if wanted then
     has = redis.call('HLEN', KEYS[k + 1])

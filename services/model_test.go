@@ -145,6 +145,7 @@ func TestASaleFollowsItsRules(t *testing.T) {
 			"take":    s.on((*trial).takeStep),
 			"limit":   s.on((*trial).limitStep),
 			"wipe":    s.on((*trial).wipeStep),
+			"lose":    s.on((*trial).loseCountStep),
 			"restore": s.on((*trial).restoreStep),
 		})
 		s.T = rt
@@ -433,6 +434,24 @@ func (s *trial) wipeStep() {
 	}
 	if lost := rapid.SampledFrom([]string{keys.Meta(), keys.Buyers(), keys.Grants()}).Draw(s.T, "key"); s.redis.Del(context.Background(), lost).Val() == 1 {
 		s.loaded = false
+	}
+}
+
+// loseCountStep takes what one limit has counted. Whoever is asked must see that
+// something is missing, and bring it back without being told to.
+func (s *trial) loseCountStep() {
+	if len(s.sale.Limits) == 0 || !s.loaded {
+		return
+	}
+	l := rapid.SampledFrom(s.sale.Limits).Draw(s.T, "limit")
+	key := stock.KeysOf(s.sale.ID).Used(l.Name(), l.Window.Period(time.Now(), s.sale.Location()))
+	if s.redis.Del(context.Background(), key).Val() == 0 {
+		return
+	}
+	report, err := s.rec.Reconcile(context.Background(), s.sale.ID, stock.ReasonDamaged)
+	must(s, err)
+	if report.Result != reconcile.ResultRestored || report.Found.Why != stock.ReasonDamaged {
+		s.Fatalf("a lost count was found %q and %s", report.Found.Why, report.Result)
 	}
 }
 

@@ -30,6 +30,7 @@ func BenchmarkQuotas(b *testing.B) {
 }
 
 func measureQuotas(b *testing.B) {
+	b.Helper()
 	q := openQuotasWith(b, 0, reconcile.Config{})
 	each(b, func(ctx context.Context, i int) error {
 		quota := sale.Quota{Key: quotaName(i), Limit: 1000, Window: sale.WindowDay, Timezone: "Europe/Berlin"}

@@ -16,7 +16,8 @@ type Keys struct {
 func KeysOf(saleID string) Keys { return Keys{base: prefix + "{" + saleID + "}:"} }
 
 // Meta is a hash: era, gen, fence, and the sizes buyers, grants, applied, and
-// used:LIMIT:PERIOD of every such key; ends, in Unix ms, where all keys expire together.
+// used:LIMIT:PERIOD of every such key as "SIZE EXPIRES", in Unix ms, 0 for never; ends, in
+// Unix ms, where all keys expire together.
 func (k Keys) Meta() string { return k.base + "meta" }
 
 // Stock is a string: the remaining units of an item, -1 is unlimited.

@@ -157,6 +157,8 @@ func TestLossOfACountRefuses(t *testing.T) {
 		b.Limits, b.Asks[0].Grant.At = all, noon
 		_, err := s.store.Grab(t.Context(), b)
 		requireReason(t, err, stock.ReasonDamaged)
+		_, err = s.store.State(t.Context(), s.id, []string{"A"}) // so whoever is asked for a restore sees it, too
+		requireReason(t, err, stock.ReasonDamaged)
 		s.restore(units(98), func(r *stock.Restore) error {
 			r.Window(all[0], noon, time.UTC)
 			r.Window(all[1], noon, time.UTC)
@@ -168,6 +170,16 @@ func TestLossOfACountRefuses(t *testing.T) {
 		s.limited("C(user_sale)", all, noon, "ann "+fmt.Sprint("a", s.number)+" A:1")
 	}
 	s.limited("W C(sale_day)", limits("user", "sale", 9, "sale", "day", 3), noon, "cid c2 A:1", "cid c3 A:1")
+}
+
+func TestACountOfAWindowThatIsLongOverIsNotMissed(t *testing.T) {
+	s := openTill(t, harness.Redis(t).Client(), units(100))
+	all := limits("user", "day", 1)
+	old := noon.Add(-stock.UsedGrace - 48*time.Hour)
+	s.limited("W", all, old, "ann a1 A:1") // its count expires at once
+	s.requireUsed("user_day", old.Format("2006-01-02"), "map[]")
+	must(s.store.State(t.Context(), s.id, []string{"A"}))(t)
+	s.limited("W", all, noon, "ann a2 A:1")
 }
 
 func TestRestoreForgetsWhatIsNotCountedAnyMore(t *testing.T) {

@@ -28,7 +28,11 @@ func (s *Store) State(ctx context.Context, saleID string, skus []string) (State,
 	for _, sku := range skus {
 		all = append(all, keys.Stock(sku))
 	}
-	era, reply, err := s.call(ctx, saleID, func(n *names) string { return n.inspect }, all, nil)
+	used, err := s.usedKeys(ctx, saleID)
+	if err != nil {
+		return State{}, fmt.Errorf("inspect sale %s: %w", saleID, err)
+	}
+	era, reply, err := s.call(ctx, saleID, func(n *names) string { return n.inspect }, append(all, used...), []any{len(skus)})
 	if err != nil {
 		return State{}, err
 	}
