@@ -86,13 +86,13 @@ func (l *Ledger) ClaimDeliveries(ctx context.Context, host string, limit int, le
 		if len(live) == 0 {
 			return nil
 		}
-		ids := make([]string, len(live))
+		ids, until := make([]string, len(live)), stored(at.Add(lease))
 		for i := range live {
-			live[i].NextAt, live[i].Attempts, ids[i] = at.Add(lease), live[i].Attempts+1, live[i].OrderID
+			live[i].NextAt, live[i].Attempts, ids[i] = until, live[i].Attempts+1, live[i].OrderID
 		}
 		claims.Deliveries = deliveries(live)
 		return tx.Model(&deliveryRow{}).Where("order_id IN ?", ids).
-			UpdateColumns(map[string]any{"next_at": at.Add(lease), "attempts": gorm.Expr("attempts + 1"), "updated_at": at}).Error
+			UpdateColumns(map[string]any{"next_at": until, "attempts": gorm.Expr("attempts + 1"), "updated_at": at}).Error
 	})
 	if err != nil {
 		return Claims{}, err

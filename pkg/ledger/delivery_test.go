@@ -178,6 +178,30 @@ func TestAnOutcomeOfAClaimThatIsOverChangesNothing(t *testing.T) {
 	})
 }
 
+func TestAClaimFromBeforeADeliveryWasSentAgainEndsNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		g := fulfilled(t, d, sale.FulfilPaid, sale.FailureRollback)
+		hangs := claimOne(t, d, time.Hour)
+		_, err := d.Resend(t.Context(), g.OrderID)
+		must(t, err)
+		holds := claimOne(t, d, 2*time.Hour)
+		equal(t, "attempts of the new claim", holds.Attempts, hangs.Attempts)
+
+		rows := d.fingerprint(t)
+		must(t, d.Postpone(t.Context(), hangs, time.Now(), "timeout"))
+		status, giveback, err := d.GiveUp(t.Context(), hangs, "timeout")
+		must(t, err)
+		if status != "" || giveback != nil {
+			t.Errorf("gave up %s, %v", status, giveback)
+		}
+		equal(t, "rows", d.fingerprint(t), rows)
+		must(t, d.Postpone(t.Context(), holds, time.Now().Add(time.Hour), "status 500"))
+		got, err := d.GetDelivery(t.Context(), g.OrderID)
+		must(t, err)
+		equal(t, "what the new claim came to", got.LastError, "status 500")
+	})
+}
+
 func TestAParkedDeliveryIsSentAgainToWhereTheRulesSayNow(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
 		g := fulfilled(t, d, sale.FulfilPaid, sale.FailurePark)

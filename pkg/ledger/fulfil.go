@@ -67,10 +67,13 @@ func (l *Ledger) Postpone(ctx context.Context, d Delivery, next time.Time, why s
 }
 
 // endAttempt changes a delivery whose claim still holds, and reports whether it does.
+// Attempts begin anew when a delivery is sent again, so the end of the lease tells
+// claims apart as well.
 func endAttempt(tx *gorm.DB, d Delivery, columns map[string]any) (held bool, err error) {
 	columns["updated_at"] = now()
 	done := tx.Model(&deliveryRow{}).
-		Where("order_id = ? AND status = ? AND attempts = ?", d.OrderID, DeliveryWaiting, d.Attempts).UpdateColumns(columns)
+		Where("order_id = ? AND status = ? AND attempts = ? AND next_at = ?", d.OrderID, DeliveryWaiting, d.Attempts, stored(d.NextAt)).
+		UpdateColumns(columns)
 	return done.RowsAffected == 1, done.Error
 }
 
