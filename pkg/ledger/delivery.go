@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,13 @@ const (
 	maxHost          = 255
 	maxDeliveryError = 500
 )
+
+// newDelivery is a delivery of an event about an order of the sale, due at once.
+func newDelivery(orderID string, s *sale.Sale, event []byte, at time.Time) deliveryRow {
+	row := deliveryRow{OrderID: orderID, SaleID: s.ID, Body: string(event), CreatedAt: at}
+	row.queue(s.Fulfilment, at)
+	return row
+}
 
 // queue makes a delivery due at once, to the receiver that the rules name.
 func (r *deliveryRow) queue(rules *sale.Fulfilment, at time.Time) {
@@ -131,8 +139,9 @@ func (l *Ledger) ListDeliveries(ctx context.Context, saleID string, status Deliv
 }
 
 // Resend makes the delivery of an order due at once, to the receiver that the sale's
-// rules name now, with all its time before it. It answers ErrNotFound, *OrderStatusError
-// when the order has ended, and ErrNoFulfilment.
+// rules name now, with all its time before it. An order that these rules would have
+// sent, had they been there in time, gets its delivery. It answers ErrNotFound,
+// *OrderStatusError when the order has ended, and ErrNoFulfilment.
 func (l *Ledger) Resend(ctx context.Context, orderID string) (Delivery, error) {
 	var sent Delivery
 	err := l.change(ctx, "resend the delivery of order "+orderID, func(tx *gorm.DB) error {
@@ -140,19 +149,21 @@ func (l *Ledger) Resend(ctx context.Context, orderID string) (Delivery, error) {
 		if err != nil {
 			return err
 		}
-		row, err := take[deliveryRow](tx.Where("order_id = ?", orderID).Clauses(clause.Locking{Strength: "UPDATE"}))
-		if err != nil {
-			return err
-		}
-		if !order.Status.Live() {
-			return &OrderStatusError{OrderID: orderID, Status: order.Status}
-		}
 		sales, err := saleHeaders(tx, []string{order.SaleID})
 		if err != nil {
 			return err
 		}
 		s := sales[order.SaleID]
-		if s == nil || s.Fulfilment == nil {
+		row, err := take[deliveryRow](tx.Where("order_id = ?", orderID).Clauses(clause.Locking{Strength: "UPDATE"}))
+		switch {
+		case errors.Is(err, ErrNotFound):
+			sent, err = l.sendMissing(tx, s, &order)
+			return err
+		case err != nil:
+			return err
+		case !order.Status.Live():
+			return &OrderStatusError{OrderID: orderID, Status: order.Status}
+		case s == nil || s.Fulfilment == nil:
 			return ErrNoFulfilment
 		}
 		row.queue(s.Fulfilment, now())
@@ -163,4 +174,29 @@ func (l *Ledger) Resend(ctx context.Context, orderID string) (Delivery, error) {
 		return Delivery{}, err
 	}
 	return sent, nil
+}
+
+// sendMissing queues a live order that has no delivery, unless the sale's rules want
+// none of it, or none yet: ErrNotFound.
+func (l *Ledger) sendMissing(tx *gorm.DB, s *sale.Sale, row *orderRow) (Delivery, error) {
+	if l.cfg.NoEvents || !row.Status.Live() || s == nil || s.Fulfilment == nil {
+		return Delivery{}, ErrNotFound
+	}
+	kind := sale.EventPaid
+	if row.Status == sale.OrderPendingPayment {
+		kind = sale.EventCreated
+	}
+	if !slices.Contains(triggers[kind], s.Fulfilment.Trigger) {
+		return Delivery{}, ErrNotFound
+	}
+	order, err := row.order()
+	if err != nil {
+		return Delivery{}, err
+	}
+	body, err := encodeEvent(kind, &order, "", order.UpdatedAt)
+	if err != nil {
+		return Delivery{}, err
+	}
+	missing := newDelivery(row.ID, s, body, now())
+	return missing.delivery(), tx.Create(&missing).Error
 }

@@ -261,6 +261,44 @@ func TestWhatCannotBeSentAgainIsSaid(t *testing.T) {
 	})
 }
 
+func TestAnOrderThatWasNeverQueuedIsSentWhenAnOperatorSaysSo(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		createSale(t, d, "s")
+		paid, unpaid, ended := grab("s", "ann", "1", "A", 1), grab("s", "bob", "1", "A", 1), grab("s", "eve", "1", "A", 1)
+		record(t, d, batchOf(1, paid, unpaid, ended))
+		_, err := d.Pay(t.Context(), paid.OrderID)
+		must(t, err)
+		_, _, err = d.Cancel(t.Context(), ended.OrderID, "eve", "")
+		must(t, err)
+		told := make(map[string]string) // the id of each order's last event
+		for _, e := range events(t, d) {
+			told[e.OrderID] = e.ID
+		}
+		settle(t, d)
+		refulfil(t, d, func(*sale.Fulfilment) {})
+
+		resent, err := d.Resend(t.Context(), paid.OrderID)
+		must(t, err)
+		equal(t, "status", resent.Status, ledger.DeliveryWaiting)
+		body := sent(t, d, paid.OrderID)
+		equal(t, "what is sent", body.Type, "order.paid")
+		equal(t, "as in the stream", body.ID, told[paid.OrderID])
+		equal(t, "order", body.Data.Status, sale.OrderPaid)
+		equal(t, "claimed", claimOne(t, d, time.Hour).OrderID, paid.OrderID)
+
+		if _, err := d.Resend(t.Context(), unpaid.OrderID); !errors.Is(err, ledger.ErrNotFound) {
+			t.Errorf("before it is paid: %v", err) // it is queued when it is
+		}
+		refulfil(t, d, func(f *sale.Fulfilment) { f.Trigger = sale.FulfilCreated })
+		_, err = d.Resend(t.Context(), unpaid.OrderID)
+		must(t, err)
+		equal(t, "what is sent of the unpaid one", sent(t, d, unpaid.OrderID).ID, told[unpaid.OrderID])
+		if _, err := d.Resend(t.Context(), ended.OrderID); !errors.Is(err, ledger.ErrNotFound) {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
 func TestDueReceiversComeInTheOrderInWhichTheyWait(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
 		insert := func(n int, host, status string, due time.Duration) {

@@ -33,12 +33,20 @@ func (p *posting) tell(kind sale.EventKind, o *sale.Order, ref string) error {
 	if sale.IsQuotaSale(o.SaleID) {
 		return nil
 	}
-	body, err := json.Marshal(sale.Event{ID: eventID(kind, o.ID, ref), Type: "order." + string(kind), At: p.at, Data: *o})
+	body, err := encodeEvent(kind, o, ref, p.at)
 	if err != nil {
-		return fmt.Errorf("encode event %s of order %s: %w", kind, o.ID, err)
+		return err
 	}
 	p.events = append(p.events, eventRow{SaleID: o.SaleID, OrderID: o.ID, Kind: kind, Body: string(body), At: p.at})
 	return nil
+}
+
+func encodeEvent(kind sale.EventKind, o *sale.Order, ref string, at time.Time) ([]byte, error) {
+	body, err := json.Marshal(sale.Event{ID: eventID(kind, o.ID, ref), Type: "order." + string(kind), At: at, Data: *o})
+	if err != nil {
+		return nil, fmt.Errorf("encode event %s of order %s: %w", kind, o.ID, err)
+	}
+	return body, nil
 }
 
 // eventID is the same however often the event is written or sent. It has no full
@@ -95,7 +103,7 @@ func (l *Ledger) SettleEvents(ctx context.Context, events []Event) (int, error) 
 	var due []deliveryRow
 	err := l.change(ctx, "settle events", func(tx *gorm.DB) error {
 		var err error
-		if due, err = dueDeliveries(tx, events); err != nil {
+		if due, err = l.dueDeliveries(tx, events); err != nil {
 			return err
 		}
 		for chunk := range slices.Chunk(due, l.cfg.InsertRows) {
@@ -125,17 +133,20 @@ func (l *Ledger) SettleEvents(ctx context.Context, events []Event) (int, error) 
 	return len(due), nil
 }
 
-// triggers says which event may make a delivery due.
-var triggers = map[sale.EventKind]sale.FulfilmentTrigger{
-	sale.EventCreated: sale.FulfilCreated,
-	sale.EventPaid:    sale.FulfilPaid,
+// triggers says which triggers an event answers to. An order of a sale whose orders
+// are sent when they are created may be older than this rule: it is sent when it is
+// paid. One that was sent has its delivery already.
+var triggers = map[sale.EventKind][]sale.FulfilmentTrigger{
+	sale.EventCreated: {sale.FulfilCreated},
+	sale.EventPaid:    {sale.FulfilPaid, sale.FulfilCreated},
 }
 
-// dueDeliveries lists the deliveries that the sales' rules ask for, by order id.
-func dueDeliveries(tx *gorm.DB, events []Event) ([]deliveryRow, error) {
+// dueDeliveries lists the deliveries that the sales' rules ask for and that are not
+// there yet, by order id.
+func (l *Ledger) dueDeliveries(tx *gorm.DB, events []Event) ([]deliveryRow, error) {
 	ids := make(map[string]bool)
 	for _, e := range events {
-		if triggers[e.Kind] != "" {
+		if triggers[e.Kind] != nil {
 			ids[e.SaleID] = true
 		}
 	}
@@ -147,18 +158,33 @@ func dueDeliveries(tx *gorm.DB, events []Event) ([]deliveryRow, error) {
 		return nil, err
 	}
 	at := now()
-	var due []deliveryRow
+	due := make(map[string]deliveryRow)
 	for _, e := range events {
 		s := sales[e.SaleID]
-		if s == nil || s.Fulfilment == nil || s.Fulfilment.Trigger != triggers[e.Kind] {
+		if s == nil || s.Fulfilment == nil || !slices.Contains(triggers[e.Kind], s.Fulfilment.Trigger) {
 			continue
 		}
-		row := deliveryRow{OrderID: e.OrderID, SaleID: e.SaleID, Body: string(e.Body), CreatedAt: at}
-		row.queue(s.Fulfilment, at)
-		due = append(due, row)
+		if _, earlier := due[e.OrderID]; !earlier {
+			due[e.OrderID] = newDelivery(e.OrderID, s, e.Body, at)
+		}
 	}
-	slices.SortFunc(due, func(a, b deliveryRow) int { return strings.Compare(a.OrderID, b.OrderID) })
-	return due, nil
+	orders := slices.Sorted(maps.Keys(due))
+	for chunk := range slices.Chunk(orders, l.cfg.InsertRows) {
+		var known []string
+		if err := tx.Model(&deliveryRow{}).Where("order_id IN ?", chunk).Pluck("order_id", &known).Error; err != nil {
+			return nil, fmt.Errorf("look deliveries up: %w", err)
+		}
+		for _, id := range known {
+			delete(due, id)
+		}
+	}
+	rows := make([]deliveryRow, 0, len(due))
+	for _, id := range orders {
+		if row, missing := due[id]; missing {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
 }
 
 // endedOrders lists the orders of which an event says that they ended, by id.

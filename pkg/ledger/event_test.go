@@ -153,6 +153,71 @@ func TestASettledEventIsGoneAndMakesTheDeliveryItsSaleAsksFor(t *testing.T) {
 	})
 }
 
+func TestAnOrderFromBeforeTheTriggerChangedIsSentOnceItIsPaid(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		s := draft("s")
+		s.Fulfilment = fulfilment(sale.FulfilPaid, sale.FailurePark)
+		_, err := d.CreateSale(t.Context(), s)
+		must(t, err)
+		before, after := grab("s", "ann", "1", "A", 1), grab("s", "bob", "1", "A", 1)
+		record(t, d, batchOf(1, before))
+		settle(t, d)
+		refulfil(t, d, func(f *sale.Fulfilment) { f.Trigger = sale.FulfilCreated })
+		record(t, d, batchOf(2, after))
+		for _, g := range []sale.Grant{before, after} {
+			_, err := d.Pay(t.Context(), g.OrderID)
+			must(t, err)
+		}
+		due, err := d.SettleEvents(t.Context(), events(t, d))
+		must(t, err)
+		equal(t, "due", due, 2)
+		for id, want := range map[string]string{before.OrderID: "order.paid", after.OrderID: "order.created"} {
+			equal(t, "what is sent", sent(t, d, id).Type, want)
+		}
+	})
+}
+
+func TestADeliveryThatThereIsIsNotCountedAsDueAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		g := fulfilled(t, d, sale.FulfilCreated, sale.FailurePark)
+		must(t, d.Fulfil(t.Context(), claimOne(t, d, time.Hour)))
+		rows := d.count(t, "SELECT COUNT(*) FROM deliveries WHERE status = 'delivered'")
+		equal(t, "delivered", rows, 1)
+		d.exec(t, "UPDATE orders SET status = 'pending_payment'")
+		_, err := d.Pay(t.Context(), g.OrderID)
+		must(t, err)
+		due, err := d.SettleEvents(t.Context(), events(t, d))
+		must(t, err)
+		equal(t, "due", due, 0)
+		equal(t, "waiting", waiting(t, d), "")
+	})
+}
+
+// sent is the event that the delivery of an order holds.
+func sent(t testing.TB, d desk, orderID string) sale.Event {
+	t.Helper()
+	got, err := d.GetDelivery(t.Context(), orderID)
+	must(t, err)
+	var body sale.Event
+	must(t, json.Unmarshal(got.Body, &body))
+	return body
+}
+
+// refulfil changes how the orders of the sale "s" are fulfilled.
+func refulfil(t testing.TB, d desk, change func(*sale.Fulfilment)) {
+	t.Helper()
+	_, err := d.EditSale(t.Context(), "s", ledger.Cause{}, func(s *sale.Sale) error {
+		rules := fulfilment(sale.FulfilPaid, sale.FailurePark)
+		if s.Fulfilment != nil {
+			*rules = *s.Fulfilment
+		}
+		change(rules)
+		s.Fulfilment = rules
+		return nil
+	})
+	must(t, err)
+}
+
 func TestADeliveryOfAnEndedOrderIsDropped(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
 		g := fulfilled(t, d, sale.FulfilCreated, sale.FailurePark)
