@@ -166,6 +166,10 @@ func (s *Sender) Run(ctx context.Context) error {
 			s.Log.WarnContext(ctx, "due webhooks not found", "error", err)
 		}
 		s.Metrics.Ended.Of(string(ledger.DeliveryDropped)).Add(float64(done.dropped))
+		for _, d := range done.parked {
+			s.Metrics.Ended.Of(string(ledger.DeliveryParked)).Inc()
+			s.Log.ErrorContext(ctx, "webhook parked: its order can't be read", "order_id", d.OrderID, "host", d.Host, "error", d.LastError)
+		}
 		under, slowHosts := s.hosts.count()
 		s.Metrics.InFlight.Set(float64(under))
 		s.Metrics.SlowHosts.Set(float64(slowHosts))
@@ -184,12 +188,14 @@ func (s *Sender) Run(ctx context.Context) error {
 
 // pass is what one look did.
 type pass struct {
-	begun   int  // calls
-	dropped int  // deliveries whose orders had ended
-	bounded bool // more may be due than the bounds allow
+	begun   int               // calls
+	dropped int               // deliveries whose orders had ended
+	parked  []ledger.Delivery // whose orders can't be read
+	bounded bool              // more may be due than the bounds allow
 }
 
 // runOnce claims what is due and may be called now, and has begin make each call.
+// What fails for one receiver keeps no other waiting.
 func (s *Sender) runOnce(ctx context.Context, begin func(*ledger.Delivery, *call)) (pass, error) {
 	var done pass
 	due, next, err := s.Ledger.DueHosts(ctx, s.after, s.cfg.HostsPage)
@@ -197,6 +203,7 @@ func (s *Sender) runOnce(ctx context.Context, begin func(*ledger.Delivery, *call
 		return done, err
 	}
 	s.after = next
+	var failed []error
 	for _, name := range due {
 		n := s.hosts.free(name)
 		if n == 0 {
@@ -205,14 +212,16 @@ func (s *Sender) runOnce(ctx context.Context, begin func(*ledger.Delivery, *call
 		}
 		claims, err := s.Ledger.ClaimDeliveries(ctx, name, min(n, ledger.PageMax), s.cfg.lease())
 		if err != nil {
-			return done, err
+			failed = append(failed, fmt.Errorf("receiver %s: %w", name, err))
+			continue
 		}
 		done.dropped += claims.Dropped
+		done.parked = append(done.parked, claims.Parked...)
 		done.begun += len(claims.Deliveries)
-		done.bounded = done.bounded || len(claims.Deliveries)+claims.Dropped == n
+		done.bounded = done.bounded || len(claims.Deliveries)+claims.Dropped+len(claims.Parked) == n
 		for i := range claims.Deliveries {
 			begin(&claims.Deliveries[i], s.hosts.begin(name))
 		}
 	}
-	return done, nil
+	return done, errors.Join(failed...)
 }

@@ -51,7 +51,8 @@ func longestFirst(due []deliveryRow) []string {
 // Claims is what ClaimDeliveries took.
 type Claims struct {
 	Deliveries []Delivery
-	Dropped    int // whose orders had ended: not to be made any more
+	Dropped    int        // whose orders had ended: not to be made any more
+	Parked     []Delivery // whose orders can't be read, which is in LastError: for an operator
 }
 
 // ClaimDeliveries takes due deliveries for one receiver, at most limit (1 to
@@ -73,24 +74,28 @@ func (l *Ledger) ClaimDeliveries(ctx context.Context, host string, limit int, le
 			claims = Claims{}
 			return err
 		}
-		live, ended, err := liveAndEnded(tx, rows)
+		found, err := sortDue(tx, rows)
 		if err != nil {
 			return err
 		}
-		if len(ended) > 0 {
-			if err := dropDeliveries(tx, ended); err != nil {
+		if len(found.ended) > 0 {
+			if err := dropDeliveries(tx, found.ended); err != nil {
 				return err
 			}
 		}
-		claims = Claims{Dropped: len(ended)}
-		if len(live) == 0 {
+		if err := park(tx, found.unreadable, at); err != nil {
+			return err
+		}
+		claims = Claims{Dropped: len(found.ended), Parked: deliveries(found.unreadable)}
+		if len(found.live) == 0 {
 			return nil
 		}
-		ids, until := make([]string, len(live)), stored(at.Add(lease))
-		for i := range live {
-			live[i].NextAt, live[i].Attempts, ids[i] = until, live[i].Attempts+1, live[i].OrderID
+		ids, until := make([]string, len(found.live)), stored(at.Add(lease))
+		for i := range found.live {
+			row := &found.live[i]
+			row.NextAt, row.Attempts, ids[i] = until, row.Attempts+1, row.OrderID
 		}
-		claims.Deliveries = deliveries(live)
+		claims.Deliveries = deliveries(found.live)
 		return tx.Model(&deliveryRow{}).Where("order_id IN ?", ids).
 			UpdateColumns(map[string]any{"next_at": until, "attempts": gorm.Expr("attempts + 1"), "updated_at": at}).Error
 	})
@@ -100,32 +105,55 @@ func (l *Ledger) ClaimDeliveries(ctx context.Context, host string, limit int, le
 	return claims, nil
 }
 
-// liveAndEnded tells the deliveries of live orders from those of orders that have
-// ended, or of which everything came back.
-func liveAndEnded(tx *gorm.DB, rows []deliveryRow) (live []deliveryRow, ended []string, err error) {
+// sorted are due deliveries by what their orders say.
+type sorted struct {
+	live       []deliveryRow
+	ended      []string // orders that have ended, or of which everything came back
+	unreadable []deliveryRow
+}
+
+// sortDue looks the orders of due deliveries up.
+func sortDue(tx *gorm.DB, rows []deliveryRow) (sorted, error) {
 	ids := make([]string, len(rows))
 	for i, r := range rows {
 		ids[i] = r.OrderID
 	}
 	var orders []orderRow
 	if err := tx.Select("id", "status", "items").Where("id IN ?", ids).Find(&orders).Error; err != nil {
-		return nil, nil, fmt.Errorf("look orders up: %w", err)
+		return sorted{}, fmt.Errorf("look orders up: %w", err)
 	}
-	alive := make(map[string]bool, len(orders))
+	alive, unread := make(map[string]bool, len(orders)), make(map[string]error)
 	for i := range orders {
 		o, err := orders[i].order()
 		if err != nil {
-			return nil, nil, err
+			unread[orders[i].ID] = err
+			continue
 		}
 		left, _ := held(&o)
 		alive[o.ID] = o.Status.Live() && len(left) > 0
 	}
+	var found sorted
 	for _, r := range rows {
-		if alive[r.OrderID] {
-			live = append(live, r)
-		} else {
-			ended = append(ended, r.OrderID)
+		switch err := unread[r.OrderID]; {
+		case err != nil:
+			r.LastError = fit(err.Error(), maxDeliveryError)
+			found.unreadable = append(found.unreadable, r)
+		case alive[r.OrderID]:
+			found.live = append(found.live, r)
+		default:
+			found.ended = append(found.ended, r.OrderID)
 		}
 	}
-	return live, ended, nil
+	return found, nil
+}
+
+// park leaves deliveries to an operator, for the reason that is in their last errors.
+func park(tx *gorm.DB, rows []deliveryRow, at time.Time) error {
+	for i := range rows {
+		rows[i].Status, rows[i].UpdatedAt = DeliveryParked, at
+		if err := tx.Select("status", "last_error", "updated_at").UpdateColumns(&rows[i]).Error; err != nil {
+			return fmt.Errorf("park the delivery of order %s: %w", rows[i].OrderID, err)
+		}
+	}
+	return nil
 }

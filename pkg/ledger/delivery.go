@@ -27,7 +27,7 @@ const (
 	DeliveryWaiting   DeliveryStatus = "waiting"   // for its next attempt
 	DeliveryDelivered DeliveryStatus = "delivered" // the receiver took it
 	DeliveryFailed    DeliveryStatus = "failed"    // given up; the order was rolled back, unless it was fulfilled before
-	DeliveryParked    DeliveryStatus = "parked"    // given up; an operator decides
+	DeliveryParked    DeliveryStatus = "parked"    // given up, or its order can't be read; an operator decides
 	DeliveryDropped   DeliveryStatus = "dropped"   // its order ended before it was delivered
 )
 

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,6 +105,35 @@ func TestAnEndedOrderIsDroppedInsteadOfClaimed(t *testing.T) {
 		got, err := d.GetDelivery(t.Context(), g.OrderID)
 		must(t, err)
 		equal(t, "status", got.Status, ledger.DeliveryDropped)
+	})
+}
+
+func TestAnOrderThatCannotBeReadIsParkedAndKeepsNobodyWaiting(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		s := draft("s")
+		s.Fulfilment = fulfilment(sale.FulfilCreated, sale.FailureRollback)
+		_, err := d.CreateSale(t.Context(), s)
+		must(t, err)
+		spoilt, ended, fine := grab("s", "ann", "1", "A", 1), grab("s", "bob", "1", "A", 1), grab("s", "eve", "1", "A", 1)
+		record(t, d, batchOf(1, spoilt, ended, fine))
+		settle(t, d)
+		_, _, err = d.Cancel(t.Context(), ended.OrderID, "bob", "")
+		must(t, err)
+		d.exec(t, "UPDATE orders SET items = '{}' WHERE id = ?", spoilt.OrderID)
+
+		claims := claim(t, d, 10, time.Hour)
+		equal(t, "claimed", len(claims.Deliveries), 1)
+		equal(t, "the readable one", claims.Deliveries[0].OrderID, fine.OrderID)
+		equal(t, "dropped", claims.Dropped, 1)
+		equal(t, "parked", len(claims.Parked), 1)
+		equal(t, "the parked one", claims.Parked[0].OrderID, spoilt.OrderID)
+		got, err := d.GetDelivery(t.Context(), spoilt.OrderID)
+		must(t, err)
+		equal(t, "status", got.Status, ledger.DeliveryParked)
+		equal(t, "attempts", got.Attempts, 0)
+		if !strings.Contains(got.LastError, "items of order "+spoilt.OrderID) || claims.Parked[0].LastError != got.LastError {
+			t.Errorf("parked because of %q", got.LastError)
+		}
 	})
 }
 
