@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -208,7 +209,7 @@ const (
 
 // Fulfilment says how the shop's system is called for each order of a sale.
 type Fulfilment struct {
-	URL         string            `json:"url"` // http or https
+	URL         string            `json:"url"` // http or https, of printable ASCII without spaces
 	Trigger     FulfilmentTrigger `json:"trigger"`
 	GiveUpAfter Duration          `json:"give_up_after"` // since the first attempt was due
 	OnFailure   FulfilmentFailure `json:"on_failure"`
@@ -228,6 +229,9 @@ func (f *Fulfilment) validate() error {
 	target, err := url.Parse(f.URL)
 	if err != nil || len(f.URL) > MaxFulfilmentURLLen || (target.Scheme != "http" && target.Scheme != "https") || target.Host == "" || target.User != nil {
 		return fieldErrorf("fulfilment.url", "must be an http or https URL without credentials, at most %d bytes", MaxFulfilmentURLLen)
+	}
+	if strings.ContainsFunc(f.URL, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fieldErrorf("fulfilment.url", "must be of printable ASCII without spaces: percent-encode a path or query, write a host in punycode")
 	}
 	if f.Trigger != FulfilCreated && f.Trigger != FulfilPaid {
 		return fieldErrorf("fulfilment.trigger", "must be created or paid")

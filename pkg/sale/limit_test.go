@@ -1,6 +1,7 @@
 package sale_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -127,6 +128,34 @@ func TestRulesNameTheFieldThatIsWrong(t *testing.T) {
 		}
 		if got != field {
 			t.Errorf("%+v: field %q is wrong, want %q", rules, got, field)
+		}
+	}
+}
+
+func TestAReceiversAddressIsPrintableASCII(t *testing.T) {
+	t.Parallel()
+	for address, fine := range map[string]bool{
+		"https://shop.example/hook?token=a%20b~!": true,
+		"https://xn--bcher-kva.example/":          true,
+		"https://bücher.example/":                 false,
+		"https://shop.example/hök":                false,
+		"https://shop.example/hook?q=€":           false,
+		"https://shop.example/a b":                false,
+		"https://shop.example/hook?a b":           false,
+		"https://shop.example/\u00a0":             false,
+	} {
+		s := sale.Sale{
+			ID: "drop", Name: "Drop", StartsAt: time.Unix(0, 0), EndsAt: time.Unix(60, 0), PaymentWindow: sale.Duration(time.Minute),
+			Timezone: "UTC", Items: []sale.Item{{SKU: "A", Stock: 1}}, Rules: sale.Rules{Fulfilment: &sale.Fulfilment{
+				URL: address, Trigger: sale.FulfilPaid, GiveUpAfter: sale.Duration(time.Hour), OnFailure: sale.FailurePark,
+			}},
+		}
+		got := ""
+		if wrong, refused := errors.AsType[*sale.FieldError](s.Validate()); refused {
+			got = wrong.Field
+		}
+		if (got == "") != fine || (!fine && got != "fulfilment.url") {
+			t.Errorf("%s: field %q is wrong", address, got)
 		}
 	}
 }
