@@ -85,7 +85,7 @@ func (p *posting) post(e entry) error {
 		p.result.Rejected = append(p.result.Rejected, e.grant.OrderID)
 	}
 	if e.grant.Kind == sale.GrantAdjust {
-		p.adjustDown(e.grant, items, fits)
+		p.adjustDown(e.grant, items[0], fits) // an adjustment has one line
 		return nil
 	}
 	refused := ""
@@ -141,25 +141,23 @@ func (p *posting) grab(e entry, items []*itemRow, refused string) error {
 
 // adjustDown lowers the stock. One that does not fit, or whose stock became unlimited
 // while it was on its way, is noted by a flow of zero units, so that it is not
-// tried again.
-func (p *posting) adjustDown(g *sale.Grant, items []*itemRow, fits bool) {
+// tried again, even if the stock has a bound again by then.
+func (p *posting) adjustDown(g *sale.Grant, item *itemRow, fits bool) {
 	actor, reason := g.AdjustmentNote()
 	switch {
 	case !fits:
 		reason = "rejected: " + reason
-	case items[0].unlimited(): // an adjustment has one line
+	case item.unlimited():
 		reason, fits = "no effect on unlimited stock: "+reason, false
 	default:
 		p.result.Adjustments++
 	}
-	for i, l := range g.Lines {
-		f := flowRow{Kind: sale.FlowAdjust, Ref: g.OrderID, Actor: fit(actor, maxActor), Reason: fit(reason, sale.MaxReasonLen)}
-		p.move(items[i], f, func(item *itemRow) {
-			if fits {
-				item.Stock -= l.Quantity
-			}
-		})
-	}
+	f := flowRow{Kind: sale.FlowAdjust, Ref: g.OrderID, Actor: fit(actor, maxActor), Reason: fit(reason, sale.MaxReasonLen)}
+	p.move(item, f, func(item *itemRow) {
+		if fits {
+			item.Stock -= g.Lines[0].Quantity
+		}
+	})
 }
 
 // Bounds of text in characters; see schema.sql.
