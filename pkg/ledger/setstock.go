@@ -32,13 +32,22 @@ type StockSet struct {
 	Replayed      bool // the ledger had it already
 }
 
-// Grants are those of one item that the ledger may not have written yet: units by
-// order id.
-type Grants map[string]int64
+// Grants are those of one item that the ledger may not have written yet, by order id.
+type Grants map[string]Loose
+
+// Loose is what one grant takes of the item.
+type Loose struct {
+	Units     int64
+	Reduction *sale.Grant // the grant, when it is a reduction of the stock; nil for a grab
+}
 
 // SetStock changes the stock of an item from or to unlimited, once per Ref. A bound is
-// never below what is sold. What is sold includes grants that are on their way to the
-// ledger, so the caller says which these may be, and guarantees that there can be no others: it
+// never below what is sold. What is sold includes grabs that are on their way to the
+// ledger. A reduction that is on its way was meant for the stock there was before: a
+// bound settles it, as one without effect, and whatever brings it later, the stream or a dead
+// letter, finds it written.
+//
+// So the caller says which grants may be on their way, and guarantees that there can be no others: it
 // has ended every generation before this one, and none of this one has begun to sell.
 // It has recorded its generation by SetGeneration; whoever begins a later one does so, too,
 // before he reads the ledger, and therefore reads the new stock, or makes this
@@ -57,7 +66,7 @@ func (l *Ledger) SetStock(ctx context.Context, c StockChange, generation int64, 
 	}
 	what := fmt.Sprintf("set stock of %s of sale %s", c.SKU, c.SaleID)
 	// Most are written by now; the rest is looked up again under the item's lock.
-	left, err := l.unsettled(l.read.WithContext(ctx), c.SaleID, loose)
+	left, err := l.unsettled(l.read.WithContext(ctx), itemKey{c.SaleID, c.SKU}, loose)
 	if err != nil {
 		return StockSet{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -98,31 +107,32 @@ func (l *Ledger) setStock(tx *gorm.DB, c StockChange, generation int64, loose Gr
 		return StockSet{}, ErrLimited
 	}
 	set := StockSet{Before: item.Stock, After: c.Stock, Asked: c.Stock, Reason: c.plainReason()}
+	p := newPosting(items)
 	if c.Stock != sale.Unlimited {
 		onTheWay, err := l.onTheWay(tx, c, loose)
 		if err != nil {
 			return StockSet{}, err
 		}
-		set.After = max(c.Stock, item.Sold+onTheWay)
+		units := onTheWay.settle(p, item)
+		set.After = max(c.Stock, item.Sold+units)
 	}
-	p := newPosting(items)
 	f := flowRow{Kind: sale.FlowStock, Ref: c.Ref, Actor: fit(c.Actor, maxActor), Reason: set.note()}
 	p.move(item, f, func(item *itemRow) { item.Stock = set.After })
 	p.changes[0].Reason = set.Reason // it says from what to what by itself
-	set.Flow = p.flows[0].flow()
+	set.Flow = p.flows[len(p.flows)-1].flow()
 	return set, l.writePosting(tx, p)
 }
 
-// onTheWay counts the units of grants that the ledger does not have: those of the
-// caller, and open dead letters. The item is locked: nobody is writing one.
-func (l *Ledger) onTheWay(tx *gorm.DB, c StockChange, loose Grants) (int64, error) {
+// onTheWay returns the grants that the ledger does not have: those of the caller, and
+// open dead letters. The item is locked: nobody is writing one.
+func (l *Ledger) onTheWay(tx *gorm.DB, c StockChange, loose Grants) (Grants, error) {
 	loose = maps.Clone(loose)
 	if loose == nil {
 		loose = make(Grants)
 	}
 	var letters []deadLetterRow
 	if err := tx.Where("sale_id = ? AND status = ?", c.SaleID, DeadOpen).Find(&letters).Error; err != nil {
-		return 0, fmt.Errorf("read dead letters: %w", err)
+		return nil, fmt.Errorf("read dead letters: %w", err)
 	}
 	for i := range letters {
 		letter := letters[i].deadLetter()
@@ -130,38 +140,61 @@ func (l *Ledger) onTheWay(tx *gorm.DB, c StockChange, loose Grants) (int64, erro
 			loose.Add(&g, c.SKU)
 		}
 	}
-	loose, err := l.unsettled(tx, c.SaleID, loose)
-	var units int64
-	for _, n := range loose {
-		units += n
-	}
-	return units, err
+	return l.unsettled(tx, itemKey{c.SaleID, c.SKU}, loose)
 }
 
 // Add adds what a grant takes of an item.
 func (g Grants) Add(grant *sale.Grant, sku string) {
 	for _, line := range grant.Lines {
-		if line.SKU == sku {
-			g[grant.OrderID] = line.Quantity
+		if line.SKU != sku {
+			continue
 		}
+		taken := Loose{Units: line.Quantity}
+		if grant.Kind == sale.GrantAdjust {
+			reduction := *grant
+			taken.Reduction = &reduction
+		}
+		g[grant.OrderID] = taken
 	}
 }
 
+// settle posts the reductions, while the stock is still unlimited, so that none of them
+// has an effect, and returns the units of the other grants. A reduction that no row can hold
+// takes stock like a grab: what it took comes back when its dead letter is cancelled.
+func (g Grants) settle(p *posting, item *itemRow) int64 {
+	var units int64
+	for _, id := range slices.Sorted(maps.Keys(g)) {
+		taken := g[id]
+		if taken.Reduction == nil || invalidGrant(item.SaleID, taken.Reduction) != nil {
+			units += taken.Units
+			continue
+		}
+		p.adjustDown(taken.Reduction, item, true)
+	}
+	return units
+}
+
 // unsettled returns those of the grants that the ledger has neither as an order,
-// whose units it counts if it holds any, nor as a dead letter that was cancelled.
-func (l *Ledger) unsettled(db *gorm.DB, saleID string, grants Grants) (Grants, error) {
+// whose units it counts if it holds any, nor as a reduction, which the item's stock
+// contains if it had an effect, nor as a dead letter that was cancelled.
+func (l *Ledger) unsettled(db *gorm.DB, of itemKey, grants Grants) (Grants, error) {
 	left := maps.Clone(grants)
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(grants)), l.cfg.InsertRows) {
-		var orders, cancelled []string
+		var orders, reductions, cancelled []string
 		if err := db.Model(&orderRow{}).Where("id IN ?", ids).Pluck("id", &orders).Error; err != nil {
 			return nil, fmt.Errorf("look orders up: %w", err)
 		}
-		err := db.Model(&deadLetterRow{}).Where("sale_id = ? AND order_id IN ? AND status = ?", saleID, ids, DeadCancelled).
+		err := db.Model(&flowRow{}).Where("sale_id = ? AND sku = ? AND counter = '' AND kind = ? AND ref IN ?",
+			of.saleID, of.sku, sale.FlowAdjust, ids).Pluck("ref", &reductions).Error
+		if err != nil {
+			return nil, fmt.Errorf("look adjustments up: %w", err)
+		}
+		err = db.Model(&deadLetterRow{}).Where("sale_id = ? AND order_id IN ? AND status = ?", of.saleID, ids, DeadCancelled).
 			Pluck("order_id", &cancelled).Error
 		if err != nil {
 			return nil, fmt.Errorf("look dead letters up: %w", err)
 		}
-		for _, id := range slices.Concat(orders, cancelled) {
+		for _, id := range slices.Concat(orders, reductions, cancelled) {
 			delete(left, id)
 		}
 	}

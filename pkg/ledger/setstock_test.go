@@ -101,7 +101,7 @@ func TestAChangeOfTheStockHappensOncePerRef(t *testing.T) {
 		for _, c := range []ledger.StockChange{toStock("C", 5, "one"), toStock("A", sale.Unlimited, "one"), toStock("B", sale.Unlimited, "two")} {
 			first := setStock(t, d, c, nil)
 			rows := d.fingerprint(t)
-			again := setStock(t, d, c, ledger.Grants{"s.x": 99})
+			again := setStock(t, d, c, ledger.Grants{"s.x": {Units: 99}})
 			equal(t, "replayed", fmt.Sprint(first.Replayed, again.Replayed), "false true")
 			equal(t, "the same", fmt.Sprint(again.Before, again.After, again.Asked, again.Reason, again.Flow.Seq > 0),
 				fmt.Sprint(first.Before, first.After, first.Asked, first.Reason, true))
@@ -188,6 +188,111 @@ func TestAReductionThatMeetsUnlimitedStockHasNoEffect(t *testing.T) {
 			must(t, err)
 			equal(t, "record of "+ref, fmt.Sprint(a.StockBefore, a.StockAfter, a.Flow.Step), want)
 		}
+		sound(t, d, "s")
+	})
+}
+
+// A reduction was granted while the stock was limited. Wherever it stands when the stock,
+// unlimited in between, gets a bound, the bound is what was asked for, and stays so when the
+// reduction comes, once or again.
+func TestAReductionOfStockThatWasUnlimitedMeanwhileLeavesTheNewBoundAlone(t *testing.T) {
+	late := reduction("s", "late", "A", 5)
+	open := func(t *testing.T, d desk) {
+		openForStock(t, d)
+		record(t, d, batchOf(1, grab("s", "a", "1", "A", 8)))
+		setStock(t, d, toStock("A", sale.Unlimited, "open"), nil)
+	}
+	onItsWay := func() ledger.Grants {
+		loose := make(ledger.Grants)
+		loose.Add(&late, "A")
+		return loose
+	}
+	known := func(t *testing.T, d desk) {
+		equal(t, "the stream has it, and the ledger, too", record(t, d, batchOf(2, late)).Duplicates, 1)
+	}
+	for name, c := range map[string]struct {
+		before func(t *testing.T, d desk) ledger.Grants
+		after  func(t *testing.T, d desk)
+	}{
+		"written while it was unlimited": {
+			func(t *testing.T, d desk) ledger.Grants {
+				record(t, d, batchOf(2, late))
+				return onItsWay()
+			}, known,
+		},
+		"on its way": {
+			func(*testing.T, desk) ledger.Grants { return onItsWay() }, known,
+		},
+		"a dead letter that is replayed": {
+			func(t *testing.T, d desk) ledger.Grants {
+				bury(t, d, late)
+				return onItsWay()
+			},
+			func(t *testing.T, d desk) {
+				r, err := d.ReplayDead(t.Context(), "s", late.OrderID)
+				must(t, err)
+				equal(t, "adjustments, duplicates", fmt.Sprint(r.Adjustments, r.Duplicates), "0 1")
+				known(t, d)
+			},
+		},
+		"a dead letter that is cancelled": {
+			func(t *testing.T, d desk) ledger.Grants {
+				bury(t, d, late)
+				return nil // its message is finished
+			},
+			func(t *testing.T, d desk) {
+				g, err := d.CancelDead(t.Context(), "s", late.OrderID, "ops", "")
+				must(t, err)
+				if g != nil {
+					t.Errorf("%+v comes back of a reduction that took nothing", g)
+				}
+				known(t, d)
+			},
+		},
+		"buried afterwards": {
+			func(*testing.T, desk) ledger.Grants { return onItsWay() },
+			func(t *testing.T, d desk) {
+				bury(t, d, late)
+				letters, err := d.ListDead(t.Context(), "s", "", 10)
+				must(t, err)
+				equal(t, "dead letters of what is written", len(letters), 0)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, d desk) {
+				open(t, d)
+				loose := c.before(t, d)
+
+				set := setStock(t, d, toStock("A", 10, "bound"), loose)
+
+				equal(t, "the bound", set.After, 10)
+				equal(t, "its flow", fmt.Sprint(set.Flow.Kind, " ", set.Flow.Ref), "stock bound")
+				c.after(t, d)
+				it := item(t, d, "s", "A")
+				equal(t, "stock, sold", fmt.Sprint(it.Stock, it.Sold), "10 8")
+				a, err := d.AdjustmentRecord(t.Context(), "s", "A", late.OrderID)
+				must(t, err)
+				equal(t, "the reduction", fmt.Sprint(a.Flow.Step, " ", a.Flow.Actor, " ", a.Flow.Reason),
+					"0 ops no effect on unlimited stock: broken units")
+				sound(t, d, "s")
+			})
+		})
+	}
+}
+
+// No row can hold a reduction of two items: what it took comes back by its dead letter.
+func TestABoundLeavesRoomForAReductionThatCanNeverBeWritten(t *testing.T) {
+	onEach(t, func(t *testing.T, d desk) {
+		openForStock(t, d)
+		setStock(t, d, toStock("A", sale.Unlimited, "open"), nil)
+		broken := reduction("s", "broken", "A", 5)
+		broken.Lines = append(broken.Lines, sale.Line{SKU: "B", Quantity: 1})
+		bury(t, d, broken)
+		equal(t, "the bound", setStock(t, d, toStock("A", 3, "bound"), nil).After, 5)
+		g, err := d.CancelDead(t.Context(), "s", broken.OrderID, "ops", "")
+		must(t, err)
+		equal(t, "comes back", g.Lines[0].Quantity, 5)
 		sound(t, d, "s")
 	})
 }
