@@ -68,6 +68,56 @@ func TestABoundBelowWhatIsSoldIsWhatIsSold(t *testing.T) {
 	s.requireSound()
 }
 
+// A reduction was granted while the stock was limited, and is still on its way, written
+// behind a message that is not, or a dead letter when the stock, unlimited in between, gets a
+// bound. As many are sold as were asked for, neither more nor fewer.
+func TestAReductionFromBeforeTheStockWasUnlimitedLeavesTheNewBoundAlone(t *testing.T) {
+	grantOf := func(s *shop, seq uint64) (message ledger.Message) {
+		s.must(s.stream.ReadGrants(s.t.Context(), s.id, seq-1, seq, func(_ uint64, batch sale.Batch) error {
+			message = ledger.Message{Seq: seq, SaleID: s.id, Batch: batch}
+			return nil
+		}))
+		return message
+	}
+	for name, meanwhile := range map[string]func(s *shop, seq uint64){
+		"on its way": func(*shop, uint64) {},
+		"written behind one that is not": func(s *shop, seq uint64) {
+			status, err := s.stream.Info(s.t.Context())
+			s.must(err)
+			_, err = s.ledger.Record(s.t.Context(), ledger.Batch{
+				StreamID: status.StreamID, Messages: []ledger.Message{grantOf(s, seq)}, Done: []ledger.Range{{First: seq, Last: seq}},
+			})
+			s.must(err)
+		},
+		"a dead letter": func(s *shop, seq uint64) {
+			m := grantOf(s, seq)
+			g := &m.Batch.Grants[0]
+			s.must(s.ledger.BuryDead(s.t.Context(), ledger.DeadLetter{
+				SaleID: s.id, OrderID: g.OrderID, Seq: seq, Generation: m.Batch.Generation, Reason: "unlucky", Record: sale.AppendGrant(nil, g),
+			}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openShop(t, 10)
+			s.reconcile(ResultRestored, stock.ReasonNoState)
+			s.grabs(0, 3)
+			if codes := s.adjustDown("late", 5); codes != "W" {
+				t.Fatalf("the reduction got %s, want W", codes)
+			}
+			seq := s.lastSeq()
+			s.setStock(sale.Unlimited, "open", sale.Unlimited)
+			meanwhile(s, seq)
+			s.setStock(5, "bound", 5)
+			s.requireState(2, 3, 4)
+			s.write(0)
+			s.reconcile(ResultRestored, ReasonForced)
+			s.requireState(2, 3, 4)
+			s.sellOut(3, 2)
+			s.requireSound()
+		})
+	}
+}
+
 // The run may end at any step; whoever asks again with the same ref gets the same
 // answer, and nothing is sold that is not there.
 func TestAStockThatIsSetHalfWayIsCompletedByTheNext(t *testing.T) {
