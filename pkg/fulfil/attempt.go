@@ -15,10 +15,10 @@ var Ends = []string{
 
 // attempt makes one claimed delivery and writes what came of it. What can't be
 // written comes again when the claim is over.
-func (s *Sender) attempt(ctx context.Context, d *ledger.Delivery, c *call) {
+func (s *Sender) attempt(ctx context.Context, d *ledger.Delivery, c *call, of claim) {
 	defer s.signal()
 	defer c.end() // before the signal
-	if time.Now().After(d.NextAt.Add(-s.cfg.lease() + s.cfg.RecordTimeout/2)) {
+	if time.Since(of.asked) > s.cfg.RecordTimeout/2 {
 		return // we were held up: the call might outlast the claim
 	}
 	begun := time.Now()
@@ -29,7 +29,7 @@ func (s *Sender) attempt(ctx context.Context, d *ledger.Delivery, c *call) {
 
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RecordTimeout)
 	defer cancel()
-	if err := s.record(record, d, a); err != nil {
+	if err := s.record(record, d, a, of.now()); err != nil {
 		s.Metrics.Failures.Inc()
 		s.Log.WarnContext(ctx, "what came of a webhook is not written, it will be sent again",
 			"order_id", d.OrderID, "host", d.Host, "result", a.result, "error", err)
@@ -44,9 +44,8 @@ func (s *Sender) signal() {
 	}
 }
 
-// record writes what came of a call.
-func (s *Sender) record(ctx context.Context, d *ledger.Delivery, a answer) error {
-	now := time.Now()
+// record writes what came of a call; now is by the database's clock.
+func (s *Sender) record(ctx context.Context, d *ledger.Delivery, a answer, now time.Time) error {
 	switch {
 	case a.result == resultDelivered:
 		if err := s.Ledger.Fulfil(ctx, *d); err != nil {

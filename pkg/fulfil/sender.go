@@ -158,8 +158,8 @@ func (s *Sender) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
 	for {
-		done, err := s.runOnce(ctx, func(d *ledger.Delivery, c *call) {
-			calls.Go(func() { s.attempt(calling, d, c) })
+		done, err := s.runOnce(ctx, func(d *ledger.Delivery, c *call, of claim) {
+			calls.Go(func() { s.attempt(calling, d, c, of) })
 		})
 		if err != nil && ctx.Err() == nil {
 			s.Metrics.Failures.Inc()
@@ -194,9 +194,19 @@ type pass struct {
 	bounded bool              // more may be due than the bounds allow
 }
 
+// claim is when deliveries were claimed. What is due is judged by the database's
+// clock, which this process's may differ from; time that passes is measured here.
+type claim struct {
+	asked, got time.Time // by our clock
+	at         time.Time // by the database's, in between
+}
+
+// now is not after what the database's clock says.
+func (c claim) now() time.Time { return c.at.Add(time.Since(c.got)) }
+
 // runOnce claims what is due and may be called now, and has begin make each call.
 // What fails for one receiver keeps no other waiting.
-func (s *Sender) runOnce(ctx context.Context, begin func(*ledger.Delivery, *call)) (pass, error) {
+func (s *Sender) runOnce(ctx context.Context, begin func(*ledger.Delivery, *call, claim)) (pass, error) {
 	var done pass
 	due, next, err := s.Ledger.DueHosts(ctx, s.after, s.cfg.HostsPage)
 	if err != nil {
@@ -210,17 +220,19 @@ func (s *Sender) runOnce(ctx context.Context, begin func(*ledger.Delivery, *call
 			done.bounded = true
 			continue
 		}
+		of := claim{asked: time.Now()}
 		claims, err := s.Ledger.ClaimDeliveries(ctx, name, min(n, ledger.PageMax), s.cfg.lease())
 		if err != nil {
 			failed = append(failed, fmt.Errorf("receiver %s: %w", name, err))
 			continue
 		}
+		of.got, of.at = time.Now(), claims.At
 		done.dropped += claims.Dropped
 		done.parked = append(done.parked, claims.Parked...)
 		done.begun += len(claims.Deliveries)
 		done.bounded = done.bounded || len(claims.Deliveries)+claims.Dropped+len(claims.Parked) == n
 		for i := range claims.Deliveries {
-			begin(&claims.Deliveries[i], s.hosts.begin(name))
+			begin(&claims.Deliveries[i], s.hosts.begin(name), of)
 		}
 	}
 	return done, errors.Join(failed...)

@@ -20,7 +20,10 @@ func (l *Ledger) DueHosts(ctx context.Context, after string, limit int) (hosts [
 		return nil, "", err
 	}
 	var due []deliveryRow
-	at := now()
+	at, err := l.Time(ctx)
+	if err != nil {
+		return nil, "", err
+	}
 	for range limit {
 		// One step down the index per receiver; a GROUP BY would read all that wait.
 		first, err := take[deliveryRow](l.read.WithContext(ctx).Select("host", "next_at").
@@ -50,6 +53,7 @@ func longestFirst(due []deliveryRow) []string {
 
 // Claims is what ClaimDeliveries took.
 type Claims struct {
+	At         time.Time // when it did, by the database's clock
 	Deliveries []Delivery
 	Dropped    int        // whose orders had ended: not to be made any more
 	Parked     []Delivery // whose orders can't be read, which is in LastError: for an operator
@@ -65,13 +69,16 @@ func (l *Ledger) ClaimDeliveries(ctx context.Context, host string, limit int, le
 	}
 	var claims Claims
 	err := l.change(ctx, "claim deliveries", func(tx *gorm.DB) error {
-		at := now()
+		at, err := l.clock(tx)
+		if err != nil {
+			return err
+		}
 		var rows []deliveryRow
-		err := tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).
+		err = tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).
 			Where("status = ? AND host = ? AND next_at <= ?", DeliveryWaiting, host, at).
 			Order("next_at").Limit(limit).Find(&rows).Error
 		if err != nil || len(rows) == 0 {
-			claims = Claims{}
+			claims = Claims{At: at}
 			return err
 		}
 		found, err := sortDue(tx, rows)
@@ -86,7 +93,7 @@ func (l *Ledger) ClaimDeliveries(ctx context.Context, host string, limit int, le
 		if err := park(tx, found.unreadable, at); err != nil {
 			return err
 		}
-		claims = Claims{Dropped: len(found.ended), Parked: deliveries(found.unreadable)}
+		claims = Claims{At: at, Dropped: len(found.ended), Parked: deliveries(found.unreadable)}
 		if len(found.live) == 0 {
 			return nil
 		}

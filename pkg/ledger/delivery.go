@@ -36,7 +36,8 @@ var DeliveryStatuses = []DeliveryStatus{
 	DeliveryWaiting, DeliveryDelivered, DeliveryFailed, DeliveryParked, DeliveryDropped,
 }
 
-// Delivery is the call of the shop's system about one order.
+// Delivery is the call of the shop's system about one order. Its times are those of
+// the database's clock.
 type Delivery struct {
 	OrderID   string
 	SaleID    string
@@ -166,7 +167,11 @@ func (l *Ledger) Resend(ctx context.Context, orderID string) (Delivery, error) {
 		case s == nil || s.Fulfilment == nil:
 			return ErrNoFulfilment
 		}
-		row.queue(s.Fulfilment, now())
+		at, err := l.clock(tx)
+		if err != nil {
+			return err
+		}
+		row.queue(s.Fulfilment, at)
 		sent = row.delivery()
 		return tx.Select("url", "host", "status", "attempts", "next_at", "give_up_at", "updated_at").UpdateColumns(&row).Error
 	})
@@ -197,6 +202,10 @@ func (l *Ledger) sendMissing(tx *gorm.DB, s *sale.Sale, row *orderRow) (Delivery
 	if err != nil {
 		return Delivery{}, err
 	}
-	missing := newDelivery(row.ID, s, body, now())
+	at, err := l.clock(tx)
+	if err != nil {
+		return Delivery{}, err
+	}
+	missing := newDelivery(row.ID, s, body, at)
 	return missing.delivery(), tx.Create(&missing).Error
 }

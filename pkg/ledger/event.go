@@ -157,7 +157,10 @@ func (l *Ledger) dueDeliveries(tx *gorm.DB, events []Event) ([]deliveryRow, erro
 	if err != nil {
 		return nil, err
 	}
-	at := now()
+	at, err := l.clock(tx)
+	if err != nil {
+		return nil, err
+	}
 	due := make(map[string]deliveryRow)
 	for _, e := range events {
 		s := sales[e.SaleID]

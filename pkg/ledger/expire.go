@@ -40,8 +40,8 @@ type StuckOrder struct {
 // expiryActor is who the stock log says it was.
 const expiryActor = "expiry"
 
-// ExpireDue ends orders that were not paid in time, at most limit (1 to PageMax) of
-// those after a place, in one transaction, and decides that their stock comes back.
+// ExpireDue ends orders that were not paid in time, as of a moment by the database's
+// clock (see Time), at most limit (1 to PageMax) of those after a place, in one transaction, and decides that their stock comes back.
 // Any number of processes may call it: an order expires once, and none that is paid
 // does. What somebody else has locked at the moment is left to the next look. Where a
 // commit took place and its answer was lost, the givebacks are missing in the answer

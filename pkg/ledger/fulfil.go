@@ -56,7 +56,8 @@ func (l *Ledger) fulfil(tx *gorm.DB, row *orderRow) error {
 	return l.updateOrders(tx, []orderRow{*row})
 }
 
-// Postpone notes that an attempt failed, and when the next one is due. It changes
+// Postpone notes that an attempt failed, and when the next one is due by the
+// database's clock. It changes
 // nothing when the claim is over: another process has claimed the delivery, or an
 // operator has sent it again.
 func (l *Ledger) Postpone(ctx context.Context, d Delivery, next time.Time, why string) error {

@@ -147,6 +147,8 @@ type dialect interface {
 	locked(table string) string
 	// inserted is, in an upsert, the value that a column would have been inserted with.
 	inserted(column string) string
+	// clock is an expression for the time, in whole milliseconds since 1970 in UTC.
+	clock() string
 	// by is the FROM item for reading a table by one of its indexes.
 	by(table, index string) string
 }

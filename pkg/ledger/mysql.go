@@ -190,6 +190,8 @@ func (m *mysqlDatabase) locked(table string) string { return m.by(table, "PRIMAR
 
 func (m *mysqlDatabase) inserted(column string) string { return "VALUES(" + column + ")" }
 
+func (m *mysqlDatabase) clock() string { return "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)" }
+
 func (m *mysqlDatabase) by(table, index string) string { return table + " FORCE INDEX (" + index + ")" }
 
 func (m *mysqlDatabase) transient(err error) bool {

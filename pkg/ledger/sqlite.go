@@ -87,6 +87,10 @@ func (s *sqliteDatabase) locked(table string) string { return table }
 
 func (s *sqliteDatabase) inserted(column string) string { return "excluded." + column }
 
+func (s *sqliteDatabase) clock() string {
+	return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)" // from days since noon of the first one
+}
+
 func (s *sqliteDatabase) by(table, _ string) string { return table }
 
 func (s *sqliteDatabase) transient(err error) bool {

@@ -13,6 +13,8 @@ import (
 
 // ExpiryLedger is what an Expiry needs of MySQL.
 type ExpiryLedger interface {
+	// Time is what the database's clock says.
+	Time(ctx context.Context) (time.Time, error)
 	// ExpireDue ends some of the orders that were not paid in time. Others may call
 	// it at the same time: an order expires once.
 	ExpireDue(ctx context.Context, at time.Time, after ledger.DueOrder, limit int) (ledger.Expired, error)
@@ -147,7 +149,12 @@ func (e *Expiry) tell(ctx context.Context, r Round) {
 func (e *Expiry) runOnce(ctx context.Context) Round {
 	var r Round
 	var after ledger.DueOrder
-	now := time.Now()
+	now, err := e.time(ctx)
+	if err != nil {
+		r.Failed, r.Failure = 1, err
+		e.metrics.Failures.Of(ExpiryLedgerFailed).Inc()
+		return r
+	}
 	for r.Batches < e.cfg.BatchesMax && ctx.Err() == nil {
 		found, err := e.batch(ctx, now, after)
 		r.Batches++
@@ -172,6 +179,13 @@ func (e *Expiry) runOnce(ctx context.Context) Round {
 	return r
 }
 
+// time is the database's: a process whose clock is ahead must not end orders early.
+func (e *Expiry) time(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.TxTimeout)
+	defer cancel()
+	return e.ledger.Time(ctx)
+}
+
 // batch has the ledger end some orders.
 func (e *Expiry) batch(ctx context.Context, now time.Time, after ledger.DueOrder) (ledger.Expired, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.TxTimeout)
@@ -180,7 +194,7 @@ func (e *Expiry) batch(ctx context.Context, now time.Time, after ledger.DueOrder
 	found, err := e.ledger.ExpireDue(ctx, now, after, e.cfg.Batch)
 	if found.Due > 0 {
 		e.metrics.Seconds.Observe(time.Since(begin).Seconds())
-		e.metrics.Lag.Set(max(0, time.Since(found.First.ExpiresAt).Seconds()))
+		e.metrics.Lag.Set(max(0, now.Sub(found.First.ExpiresAt).Seconds()))
 	}
 	e.metrics.Orders.Add(float64(len(found.Givebacks)))
 	for i := range found.Givebacks {

@@ -112,6 +112,25 @@ func TestOrdersThatAreNotPaidExpireOnceHoweverManyLookAfterThem(t *testing.T) {
 		require(t, 200, map[string]any{"status": "expired", "reason": "payment_timeout"})
 }
 
+func TestAProcessWhoseClockIsAheadExpiresNothingEarly(t *testing.T) {
+	c := openCounter(t, order.APIConfig{})
+	grants := c.sell("late", 2)
+	c.exec("UPDATE orders SET expires_at = '2003-01-01 00:00:00' WHERE id = '" + grants[1].OrderID + "'")
+	begun := time.Date(2002, 1, 1, 0, 0, 0, 0, time.UTC) // the year it is to the database
+	behind := get[*ledger.Ledger](t)(ledger.Open(t.Context(), ledger.Config{DSN: fmt.Sprintf("%s&timestamp=%d", c.dsn, begun.Unix())}))
+	defer behind.Close()
+	c.ledger = behind
+	_, stop := c.expire(soon, c.real())
+	harness.Eventually(t, wait, "the order that is due has expired", func() (bool, string) {
+		status := c.status(grants[0].OrderID)
+		return status == sale.OrderExpired, string(status)
+	})
+	stop()
+	if status := c.status(grants[1].OrderID); status != sale.OrderPendingPayment {
+		t.Errorf("the order that is due in a year is %s", status)
+	}
+}
+
 func TestWhatACrashLeftBetweenTheLedgerAndRedisTheRelayGivesBackOnce(t *testing.T) {
 	c := openCounter(t, order.APIConfig{})
 	c.sell("late", 40)
