@@ -45,6 +45,9 @@ const (
 	deliv   = "GET /admin/v1/sales/{sale_id}/deliveries"
 	delivO  = "GET /admin/v1/orders/{order_id}/delivery"
 	resendO = "POST /admin/v1/orders/{order_id}/delivery/resend"
+	listQ   = "GET /admin/v1/quotas"
+	getQ    = "GET /admin/v1/quotas/{key}"
+	putQ    = "PUT /admin/v1/quotas/{key}"
 )
 
 // field is a request in which one field, header or parameter is wrong.
@@ -260,10 +263,32 @@ func wrongDecisions() []wrong {
 		missing(verify, salePath("none", "verify"), nil, admin.CodeSaleNotFound), field(verify, salePath("s", "verify?deep=1"), nil, "deep"))
 }
 
+func wrongQuotas() []wrong {
+	all := unread(putQ, "/admin/v1/quotas/mail")
+	for body, name := range map[string]string{
+		`{"window":"day"}`:                                    "limit",
+		`{"limit":-2,"window":"day"}`:                         "limit",
+		`{"limit":1000000000001,"window":"day"}`:              "limit",
+		`{"limit":1}`:                                         "window",
+		`{"limit":1,"window":"week"}`:                         "window",
+		`{"limit":1,"window":"sale"}`:                         "window",
+		`{"limit":1,"window":"day","timezone":"Mars/Phobos"}`: "timezone",
+		`{"limit":1,"window":"day","reason":"` + strings.Repeat("x", 201) + `"}`: "reason",
+	} {
+		all = append(all, field(putQ, "/admin/v1/quotas/mail", body, name))
+	}
+	for _, key := range []string{"a.b", "%C3%BC", strings.Repeat("k", 58)} {
+		all = append(all, field(putQ, "/admin/v1/quotas/"+key, `{"limit":1,"window":"day"}`, "key"))
+	}
+	return append(all, missing(getQ, "/admin/v1/quotas/none", nil, admin.CodeQuotaNotFound),
+		field(listQ, "/admin/v1/quotas?limit=0", nil, "limit"), field(listQ, "/admin/v1/quotas?cursor=%C3%BC", nil, "cursor"),
+		field(listQ, "/admin/v1/quotas?page=2", nil, "page"))
+}
+
 // pathOf fills a pattern in.
 func pathOf(route string) (method, path string) {
 	method, path, _ = strings.Cut(route, " ")
-	fill := strings.NewReplacer("{sale_id}", "s", "{sku}", "A", "{order_id}", sale.OrderID("s", "ann", "k"))
+	fill := strings.NewReplacer("{sale_id}", "s", "{sku}", "A", "{order_id}", sale.OrderID("s", "ann", "k"), "{key}", "mail")
 	return method, fill.Replace(path)
 }
 
@@ -275,7 +300,7 @@ func TestWrongInputIsRefusedByNameAndChangesNothing(t *testing.T) {
 	p.ok(http.StatusCreated, "POST", "/admin/v1/sales", draft("d"))
 	before := p.checksums()
 	seen := make(map[string]bool)
-	for _, group := range [][]wrong{wrongDrafts(), wrongChanges(), wrongAdjustments(), wrongListings(), wrongDecisions(), wrongFlowControls()} {
+	for _, group := range [][]wrong{wrongDrafts(), wrongChanges(), wrongAdjustments(), wrongListings(), wrongDecisions(), wrongFlowControls(), wrongQuotas()} {
 		for _, w := range group {
 			seen[w.route] = true
 			method, _, _ := strings.Cut(w.route, " ")
