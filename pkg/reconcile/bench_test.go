@@ -54,9 +54,9 @@ func BenchmarkRebuild(b *testing.B) {
 func (s *shop) fillLedger() {
 	s.t.Helper()
 	s.must(execute(s.t, s.dsn, fmt.Sprintf(`INSERT INTO orders
-		(id, sale_id, user_id, idempotency_key, ip, status, items, generation, created_at, expires_at, updated_at)
+		(id, sale_id, user_id, idempotency_key, ip, status, items, generation, created_at, expires_at, reason, updated_at)
 		SELECT CONCAT('%[1]s.', SUBSTR(SHA1(seq), 1, 26)), '%[1]s', CONCAT('user-', seq), CONCAT('key-', seq), '192.0.2.1', 'pending_payment',
-			'[{"sku":"A","quantity":1,"price_cents":100,"returned":0}]', 1, NOW(3), NOW(3) + INTERVAL 1 HOUR, NOW(3)
+			'[{"sku":"A","quantity":1,"price_cents":100,"returned":0}]', 1, NOW(3), NOW(3) + INTERVAL 1 HOUR, '', NOW(3)
 		FROM seq_1_to_%[2]d ORDER BY 1`, s.id, benchmarkGrants)))
 }
 
