@@ -63,7 +63,10 @@ func (c *flowControlSet) body() (map[string]any, error) {
 	return body, nil
 }
 
-var errRate = errors.New("must be RATE:BURST such as 2:5 or 0.5:3, off, or config")
+var (
+	errRate     = errors.New("must be RATE:BURST such as 2:5 or 0.5:3, off, or config")
+	errRateZero = errors.New("a rate of 0 would refuse nobody: use off")
+)
 
 // parseRate reads a rate; nil is what each process is configured with.
 func parseRate(text string) (any, error) {
@@ -77,6 +80,9 @@ func parseRate(text string) (any, error) {
 	rate, err := strconv.ParseFloat(before, 64)
 	if err != nil || !found {
 		return nil, errRate
+	}
+	if rate == 0 {
+		return nil, errRateZero
 	}
 	burst, err := strconv.ParseInt(after, 10, 64)
 	if err != nil {

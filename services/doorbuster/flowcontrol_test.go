@@ -42,6 +42,8 @@ func TestAWrongFlowControlIsToldByName(t *testing.T) {
 		{[]string{"--per-user=5"}, "--per-user 5: must be RATE:BURST"},
 		{[]string{"--per-ip=x:5"}, "--per-ip x:5: must be RATE:BURST"},
 		{[]string{"--per-ip=1:x"}, "--per-ip 1:x: must be RATE:BURST"},
+		{[]string{"--per-user=0:0"}, "--per-user 0:0: a rate of 0 would refuse nobody: use off"},
+		{[]string{"--per-ip=0.0:5"}, "use off"},
 		{[]string{"--in-flight-max=many"}, "--in-flight-max many: must be a number"},
 		{[]string{"--per-user=1:0"}, "invalid_field (400) per_user.burst"},
 		{[]string{"--per-ip=-1:5"}, "invalid_field (400) per_ip.rate"},
