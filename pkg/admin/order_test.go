@@ -156,8 +156,8 @@ func TestAPaymentThatComesTooLateIsToldWhy(t *testing.T) {
 	p.awaitStatus(expired, sale.OrderExpired)
 
 	for range 2 {
-		p.refused(http.StatusConflict, admin.CodeOrderCancelled, "POST", orderPath(cancelled, "pay"), nil).has(t, "order_status", "cancelled")
-		p.refused(http.StatusConflict, admin.CodeOrderExpired, "POST", orderPath(expired, "pay"), nil).has(t, "order_status", "expired")
+		p.refused(http.StatusConflict, admin.CodeOrderCancelled, "POST", orderPath(cancelled, "pay"), nil).has(t, "order_status", "cancelled", "detail", "the order was cancelled; a late payment is noted and has to be refunded")
+		p.refused(http.StatusConflict, admin.CodeOrderExpired, "POST", orderPath(expired, "pay"), nil).has(t, "order_status", "expired", "detail", "the order was not paid in time and has expired; a late payment is noted and has to be refunded")
 	}
 	r := p.ok(http.StatusOK, "GET", "/admin/v1/orders/"+expired, nil)
 	r.has(t, "status", "expired", "reason", "payment_timeout")

@@ -30,9 +30,19 @@ func (a *API) payOrder(r *http.Request) (answer, error) {
 	}
 	o, err := a.Ledger.Pay(r.Context(), id)
 	if err != nil {
-		return answer{}, a.refusal(r.Context(), saleID, id, err)
+		return answer{}, tooLate(a.refusal(r.Context(), saleID, id, err), err)
 	}
 	return ok(o), nil
+}
+
+// tooLate adds to the refusal of a payment what became of the payment, when the
+// order had ended.
+func tooLate(refusal, err error) error {
+	problem, known := errors.AsType[*web.Problem](refusal)
+	if _, ended := errors.AsType[*ledger.OrderStatusError](err); known && ended {
+		problem.Detail += "; a late payment is noted and has to be refunded"
+	}
+	return refusal
 }
 
 // refusal says why an order can't be changed. One that is not in the ledger may be
