@@ -21,6 +21,7 @@ func TestAQuotaIsMadeUsedAndReturnedFromTheCommandLine(t *testing.T) {
 	}
 	contains(t, "deduct what came back", succeed(t, "quota", "deduct", "sms", "8"), "allowed, 0 left")
 	contains(t, "change", succeed(t, "quota", "put", "sms", "--limit=unlimited"), "unlimited per day", "10 used, unlimited left")
+	contains(t, "a negative limit after a space", succeed(t, "quota", "put", "sms", "--limit", "-1"), "unlimited per day")
 	contains(t, "get", succeed(t, "quota", "get", "sms", "--json"), `"used": 10`, `"loaded": true`)
 	contains(t, "list", succeed(t, "quota", "list"), "sms  unlimited  day     Europe/Berlin")
 	contains(t, "verify", succeed(t, "verify", "quota_sms"), "0 violated")

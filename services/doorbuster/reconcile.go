@@ -71,7 +71,7 @@ func writeReconciliation(w io.Writer, r *reconcile.Report) error {
 	fmt.Fprintf(w, "sale %s: %s in %s (found %s)\n", r.SaleID, r.Result, load.Short(time.Duration(r.Duration)), found)
 	if r.Result == reconcile.ResultRestored {
 		fmt.Fprintf(w, "generation %d: %d grants (%d not in the ledger yet) of %d buyers; remaining %s\n",
-			r.Generation, r.Restored.Grants, r.Restored.FromStream, r.Restored.Buyers, numbers(r.Restored.Remaining))
+			r.Generation, r.Restored.Grants, r.Restored.FromStream, r.Restored.Buyers, unitsLeft(r.Restored.Remaining))
 		writeDifferences(w, r.Differences)
 	}
 	if r.Violations.Count > 0 {

@@ -50,6 +50,7 @@ type saleView struct {
 	Limits       []sale.Limit     `json:"limits"`
 	RateLimit    int64            `json:"rate_limit"`
 	Regrab       bool             `json:"regrab_after_cancel"`
+	Timezone     string           `json:"timezone"`
 	Fulfilment   *sale.Fulfilment `json:"fulfilment"`
 	State        string           `json:"state"`
 	Reason       string           `json:"reason"`
@@ -295,13 +296,34 @@ func (c *saleList) Run(ctx context.Context, all *saleCommand, term terminal) err
 	}
 	t := newTable(term.out, "ID", "NAME", "PHASE", "STATE", "OPENS", "ENDS", "ITEMS", "STOCK", "SOLD")
 	for _, s := range sales {
-		var stock, sold int64
+		var sold int64
 		for _, it := range s.Items {
-			stock, sold = stock+it.Stock, sold+it.Sold
+			sold += it.Sold
 		}
-		t.row(s.ID, s.Name, s.Phase, s.State, when(s.StartsAt), when(s.EndsAt), len(s.Items), stock, sold)
+		t.row(s.ID, s.Name, s.Phase, s.State, when(s.StartsAt), when(s.EndsAt), len(s.Items), totalStock(s.Items), sold)
 	}
 	return t.flush()
+}
+
+// totalStock is the stock of all items, such as "20 + unlimited".
+func totalStock(items []itemView) string {
+	var bounded int64
+	unlimited := false
+	for _, it := range items {
+		if it.Stock == sale.Unlimited {
+			unlimited = true
+			continue
+		}
+		bounded += it.Stock
+	}
+	switch {
+	case !unlimited:
+		return strconv.FormatInt(bounded, 10)
+	case bounded == 0:
+		return unitsOrUnlimited(sale.Unlimited)
+	default:
+		return strconv.FormatInt(bounded, 10) + " + " + unitsOrUnlimited(sale.Unlimited)
+	}
 }
 
 // show prints a sale that the API answered.
@@ -318,7 +340,12 @@ func (s *saleCommand) show(term terminal, text json.RawMessage) error {
 		state += " (" + v.Reason + ")"
 	}
 	fmt.Fprintf(term.out, "%s  %q  %s, %s, generation %d\n", v.ID, v.Name, v.Phase, state, v.Generation)
-	fmt.Fprintf(term.out, "opens %s, ends %s, %s to pay, at most %d per user\n", when(v.StartsAt), when(v.EndsAt), time.Duration(v.Window), v.PerUserLimit)
+	perUser := "no limit per user"
+	if v.PerUserLimit > 0 {
+		perUser = fmt.Sprintf("at most %d per user", v.PerUserLimit)
+	}
+	fmt.Fprintf(term.out, "opens %s, ends %s, %s to pay, %s\n", when(v.StartsAt), when(v.EndsAt), time.Duration(v.Window), perUser)
+	fmt.Fprintf(term.out, "time zone %s\n", v.Timezone)
 	for _, l := range v.Limits {
 		fmt.Fprintf(term.out, "limit %s: at most %d\n", l.Name(), l.Max)
 	}
@@ -334,9 +361,9 @@ func (s *saleCommand) show(term terminal, text json.RawMessage) error {
 	for _, it := range v.Items {
 		remaining := "?"
 		if it.Remaining != nil {
-			remaining = strconv.FormatInt(*it.Remaining, 10)
+			remaining = unitsOrUnlimited(*it.Remaining)
 		}
-		t.row(it.SKU, it.Stock, remaining, it.Sold, it.Granted, it.Returned, it.PriceCents)
+		t.row(it.SKU, unitsOrUnlimited(it.Stock), remaining, it.Sold, it.Granted, it.Returned, it.PriceCents)
 	}
 	return t.flush()
 }

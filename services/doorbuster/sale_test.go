@@ -49,6 +49,8 @@ func TestAnOperatorRunsASaleFromTheCommandLine(t *testing.T) {
 	}
 
 	contains(t, "unlimited", succeed(t, "sale", "adjust", "tv", "TV", "--stock=unlimited", "--reason=more come"), "TV of sale tv: applied, stock 100 -> unlimited")
+	contains(t, "show unlimited", succeed(t, "sale", "show", "tv"), "TV   unlimited  unlimited")
+	contains(t, "verify unlimited", succeed(t, "verify", "tv"), "TV=unlimited")
 	contains(t, "a bound", succeed(t, "sale", "adjust", "tv", "TV", "--stock=40", "--reason=enough"), "stock unlimited -> 100, 60 more than asked for")
 
 	contains(t, "verify", succeed(t, "verify", "tv"), "0 violated")
@@ -67,7 +69,7 @@ func TestAnOperatorChangesALiveSaleFromTheCommandLine(t *testing.T) {
 	s := openShop(t)
 	contains(t, "create", succeed(t, "sale", "create", "--id=tv", "--name=Television", "--item=TV:100", "--per-user-limit=0", "--limit=user:day:2",
 		"--limit=sale:month:50", "--rate-limit=1000", "--no-regrab", "--approve"),
-		"limit user_day: at most 2", "limit sale_month: at most 50", "at most 1000 grabs per second", "may not grab them again")
+		"no limit per user", "time zone UTC", "limit user_day: at most 2", "limit sale_month: at most 50", "at most 1000 grabs per second", "may not grab them again")
 	contains(t, "change", succeed(t, "sale", "change", "tv", "--limit=user:day:1", "--limit=sale:month:60", "--regrab", "--per-user-limit=3",
 		"--rate-limit=0", "--ends=+3h", "--payment-window=5m", "--reason=slow sale"), "limit user_day: at most 1", "at most 60", "at most 3 per user", "5m0s to pay")
 	contains(t, "pause", succeed(t, "sale", "pause", "tv", "--reason=a complaint"), "paused")
@@ -83,6 +85,7 @@ func TestAnOperatorChangesALiveSaleFromTheCommandLine(t *testing.T) {
 		"sale_not_draft (409) limits":    {"sale", "change", "tv", "--no-limits"},
 		"must be SCOPE:WINDOW:MAX":       {"sale", "change", "tv", "--limit=user:day"},
 		"stock_limited (409)":            {"sale", "adjust", "tv", "TV", "--stock=5", "--reason=r"},
+		"give at least one thing":        {"sale", "change", "tv", "--reason=r"},
 		"give either the units":          {"sale", "adjust", "tv", "TV", "--reason=r"},
 		"a number of units or unlimited": {"sale", "adjust", "tv", "TV", "--stock=many", "--reason=r"},
 	} {
@@ -110,8 +113,8 @@ func TestAnOperatorDealsWithOrdersFromTheCommandLine(t *testing.T) {
 	contains(t, "return again", succeed(t, "order", "return", paid, "TV:1", "--id=r1", "--json"), `"returned": 1`)
 	contains(t, "cancel", succeed(t, "order", "cancel", cancelled, "--reason=by phone"), "cancelled (admin)")
 	for want, args := range map[string][]string{
-		"return_exceeds_order (409)":  {"order", "return", paid, "TV:1", "--id=r2"},
-		"order_cancelled (409)":       {"order", "pay", cancelled},
+		"return_exceeds_order (409)": {"order", "return", paid, "TV:1", "--id=r2"},
+		"order_cancelled (409): the order was cancelled; a late payment is noted and has to be refunded": {"order", "pay", cancelled},
 		"order_not_cancellable (409)": {"order", "cancel", paid},
 		"must be SKU:QUANTITY":        {"order", "return", paid, "TV", "--id=r2"},
 		"order_not_found (404)":       {"order", "show", "nothing"},
@@ -175,5 +178,36 @@ func TestTimesAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 	if _, err := parseWhen("tomorrow", base); err == nil {
 		t.Error("tomorrow was taken")
+	}
+}
+
+func TestUnlimitedStockIsNoNumberInASum(t *testing.T) {
+	for want, stocks := range map[string][]int64{
+		"30": {20, 10}, "20 + unlimited": {20, -1}, "unlimited": {-1, -1}, "0": {},
+	} {
+		items := make([]itemView, len(stocks))
+		for i, stock := range stocks {
+			items[i].Stock = stock
+		}
+		if got := totalStock(items); got != want {
+			t.Errorf("the stock of %v is %q, want %q", stocks, got, want)
+		}
+	}
+}
+
+func TestNegativeNumbersAreWrittenAsPeopleDo(t *testing.T) {
+	for line, want := range map[string]string{
+		"quota put x --limit -1":                  "quota put x --limit=-1",
+		"quota put x --limit=-1 --window day":     "quota put x --limit=-1 --window day",
+		"sale adjust tv TV -10 --reason r":        "sale adjust tv TV --reason r -- -10",
+		"sale --json adjust tv TV --reason r -10": "sale --json adjust tv TV --reason r -- -10",
+		"sale adjust --reason r tv TV --json -10": "sale adjust --reason r tv TV --json -- -10",
+		"sale adjust tv TV --reason -5 -10":       "sale adjust tv TV --reason=-5 -- -10",
+		"sale adjust tv TV --reason r -- -8":      "sale adjust tv TV --reason r -- -8",
+		"sale adjust tv TV --stock -1 --reason r": "sale adjust tv TV --stock=-1 --reason r",
+	} {
+		if got := strings.Join(bareNegative(strings.Fields(line)), " "); got != want {
+			t.Errorf("%s is read as %s, want %s", line, got, want)
+		}
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -94,7 +92,7 @@ func (c *saleAdjust) show(term terminal, v *adjustView) {
 	}
 	fmt.Fprint(term.out, v.State)
 	if v.StockBefore != nil && v.StockAfter != nil {
-		fmt.Fprintf(term.out, ", stock %s -> %s", stockText(*v.StockBefore), stockText(*v.StockAfter))
+		fmt.Fprintf(term.out, ", stock %s -> %s", unitsOrUnlimited(*v.StockBefore), unitsOrUnlimited(*v.StockAfter))
 	}
 	switch {
 	case v.ClampedBy > 0 && c.Delta == nil:
@@ -106,32 +104,4 @@ func (c *saleAdjust) show(term terminal, v *adjustView) {
 		fmt.Fprint(term.out, ", done before")
 	}
 	fmt.Fprintln(term.out)
-}
-
-// stockText is a stock as people read it.
-func stockText(units int64) string {
-	if units == sale.Unlimited {
-		return "unlimited"
-	}
-	return strconv.FormatInt(units, 10)
-}
-
-// bareNegative lets "sale adjust SALE SKU -10" be written as people do: the number,
-// which kong takes for a flag, goes to the end, behind "--". It is the last argument.
-func bareNegative(args []string) []string {
-	if len(args) < 2 || args[0] != "sale" || !slices.Contains(args, "adjust") || slices.Contains(args, "--") {
-		return args
-	}
-	at := slices.IndexFunc(args, func(arg string) bool {
-		n, err := strconv.ParseInt(arg, 10, 64)
-		return err == nil && n < 0
-	})
-	if at < 0 {
-		return args
-	}
-	// The value of the flag before it, unless that takes none.
-	if before := args[at-1]; strings.HasPrefix(before, "--") && !strings.Contains(before, "=") && before != "--json" {
-		return args
-	}
-	return append(slices.Delete(slices.Clone(args), at, at+1), "--", args[at])
 }

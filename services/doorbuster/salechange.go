@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -65,6 +66,9 @@ func (c *saleChange) body(now time.Time) (map[string]any, error) {
 	}
 	if c.NoFulfilment {
 		body["fulfilment"] = nil
+	}
+	if len(body) == 0 {
+		return nil, errors.New("give at least one thing to change, such as --ends or --per-user-limit")
 	}
 	if c.Reason != "" {
 		body["reason"] = c.Reason

@@ -123,7 +123,11 @@ func writeVerification(w io.Writer, v *reconcile.Verification) error {
 			result = "note"
 			notes++
 		}
-		t.row(fmt.Sprintf("%d %s", c.Guarantee, guarantees[c.Guarantee]), c.Name, result, strings.TrimSpace(numbers(c.Numbers)+" "+c.Detail))
+		text := numbers(c.Numbers)
+		if c.Name == "sold_out" {
+			text = unitsLeft(c.Numbers)
+		}
+		t.row(fmt.Sprintf("%d %s", c.Guarantee, guarantees[c.Guarantee]), c.Name, result, strings.TrimSpace(text+" "+c.Detail))
 	}
 	left := skipped(v)
 	for _, c := range left {
@@ -229,9 +233,16 @@ func writeGuarantees(w io.Writer, v *reconcile.Verification, also map[int]string
 }
 
 func numbers(n map[string]int64) string {
+	return written(n, func(n int64) string { return strconv.FormatInt(n, 10) })
+}
+
+// unitsLeft writes the units of each item.
+func unitsLeft(n map[string]int64) string { return written(n, unitsOrUnlimited) }
+
+func written(n map[string]int64, number func(int64) string) string {
 	texts := make([]string, 0, len(n))
 	for _, name := range slices.Sorted(maps.Keys(n)) {
-		texts = append(texts, fmt.Sprintf("%s=%d", name, n[name]))
+		texts = append(texts, name+"="+number(n[name]))
 	}
 	return strings.Join(texts, " ")
 }
