@@ -187,8 +187,12 @@ func TestAskingIsBoundedByItsContext(t *testing.T) {
 	s := open(t, harness.NATS(t))
 	serve(t, s, func(ctx context.Context, _, _ string) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
 	must(t, s.Connected(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := s.AskReconcile(ctx, "s1", "test")
+	var err error
+	harness.Eventually(t, wait, "a reconciler listens", func() (bool, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = s.AskReconcile(ctx, "s1", "test")
+		return !errors.Is(err, stream.ErrNoReconciler), ""
+	})
 	wantError(t, err, context.DeadlineExceeded)
 }
