@@ -96,6 +96,32 @@ func get[T any](ctx context.Context, a *api, c call) (T, error) {
 	return out, nil
 }
 
+// ask makes one call with the admin key and prints its answer: as it came, or by show.
+func ask[T any](ctx context.Context, flags *apiFlags, term terminal, asJSON bool, c call, show func(T) error) error {
+	a, err := flags.client()
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	text, err := a.do(ctx, c)
+	if err != nil {
+		return err
+	}
+	return answered(term, asJSON, text, show)
+}
+
+// answered prints an answer: as it came, or by show.
+func answered[T any](term terminal, asJSON bool, text json.RawMessage, show func(T) error) error {
+	if asJSON {
+		return writeJSON(term.out, text)
+	}
+	var v T
+	if err := json.Unmarshal(text, &v); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return show(v)
+}
+
 // do makes a call and returns the body of a success, or a *problem.
 func (a *api) do(ctx context.Context, c call) (json.RawMessage, error) {
 	request, err := a.request(ctx, c)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -72,22 +70,8 @@ func (c *orderResend) Run(ctx context.Context, all *orderCommand, term terminal)
 
 // ask makes a call for the order's delivery and prints the answer.
 func (n orderName) ask(ctx context.Context, all *orderCommand, term terminal, method string, verb ...string) error {
-	a, err := all.API.client()
-	if err != nil {
-		return err
-	}
-	defer a.close()
 	path := append([]string{"admin", "v1", "orders", n.Order, "delivery"}, verb...)
-	text, err := a.do(ctx, call{method: method, path: path})
-	if err != nil {
-		return err
-	}
-	if all.JSON {
-		return writeJSON(term.out, text)
-	}
-	var d deliveryView
-	if err := json.Unmarshal(text, &d); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	return tableOf(term, []deliveryView{d})
+	return ask(ctx, &all.API, term, all.JSON, call{method: method, path: path}, func(d deliveryView) error {
+		return tableOf(term, []deliveryView{d})
+	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -134,22 +133,11 @@ func (r *rateView) String() string {
 const asConfigured = "as each process is configured"
 
 func (c *flowControlCommand) do(ctx context.Context, term terminal, what call) error {
-	a, err := c.API.client()
-	if err != nil {
-		return err
-	}
-	defer a.close()
-	text, err := a.do(ctx, what)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return writeJSON(term.out, text)
-	}
-	var v flowControlView
-	if err := json.Unmarshal(text, &v); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
+	return ask(ctx, &c.API, term, c.JSON, what, func(v flowControlView) error { return v.show(term) })
+}
+
+// show prints what is in force.
+func (v *flowControlView) show(term terminal) error {
 	inFlight := asConfigured
 	if v.InFlightMax != nil {
 		inFlight = strconv.FormatInt(*v.InFlightMax, 10)

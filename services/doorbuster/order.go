@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -30,20 +29,13 @@ type orderName struct {
 
 // send makes a call for the order and prints the order it is answered with.
 func (n orderName) send(ctx context.Context, all *orderCommand, term terminal, method, verb string, body any) error {
-	a, err := all.API.client()
-	if err != nil {
-		return err
-	}
-	defer a.close()
 	path := []string{"admin", "v1", "orders", n.Order}
 	if verb != "" {
 		path = append(path, verb)
 	}
-	text, err := a.do(ctx, call{method: method, path: path, body: body})
-	if err != nil {
-		return err
-	}
-	return all.show(term, text)
+	return ask(ctx, &all.API, term, all.JSON, call{method: method, path: path, body: body}, func(o orderView) error {
+		return o.show(term)
+	})
 }
 
 // orderShow shows an order.
@@ -113,15 +105,8 @@ func (c *orderReturn) Run(ctx context.Context, all *orderCommand, term terminal)
 	return c.send(ctx, all, term, http.MethodPost, "returns", body)
 }
 
-// show prints an order that the API answered.
-func (c *orderCommand) show(term terminal, text json.RawMessage) error {
-	if c.JSON {
-		return writeJSON(term.out, text)
-	}
-	var o orderView
-	if err := json.Unmarshal(text, &o); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
+// show prints the order.
+func (o *orderView) show(term terminal) error {
 	status := string(o.Status)
 	if o.Reason != "" {
 		status += " (" + o.Reason + ")"

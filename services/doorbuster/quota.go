@@ -38,25 +38,11 @@ type quotaView struct {
 
 // send makes a call with the admin key and prints the quota it is answered with.
 func (q *quotaCommand) send(ctx context.Context, term terminal, c call) error {
-	a, err := q.API.client()
-	if err != nil {
-		return err
-	}
-	defer a.close()
-	text, err := a.do(ctx, c)
-	if err != nil {
-		return err
-	}
-	if q.JSON {
-		return writeJSON(term.out, text)
-	}
-	var v quotaView
-	if err := json.Unmarshal(text, &v); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	fmt.Fprintf(term.out, "%s: %s per %s (%s)\n", v.Key, unitsOrUnlimited(v.Limit), v.Window, v.Timezone)
-	fmt.Fprintf(term.out, "in %s: %d used, %s left, until %s\n", v.Period, v.Used, unitsOrUnlimited(v.Remaining), when(v.EndsAt))
-	return nil
+	return ask(ctx, &q.API, term, q.JSON, c, func(v quotaView) error {
+		fmt.Fprintf(term.out, "%s: %s per %s (%s)\n", v.Key, unitsOrUnlimited(v.Limit), v.Window, v.Timezone)
+		fmt.Fprintf(term.out, "in %s: %d used, %s left, until %s\n", v.Period, v.Used, unitsOrUnlimited(v.Remaining), when(v.EndsAt))
+		return nil
+	})
 }
 
 func unitsOrUnlimited(n int64) string {
@@ -205,16 +191,14 @@ func (c *quotaReturn) Run(ctx context.Context, all *quotaCommand, term terminal)
 	if err != nil {
 		return err
 	}
-	if all.JSON {
-		return writeJSON(term.out, text)
-	}
-	var v struct {
-		Deducted int64 `json:"deducted"`
-		Returned int64 `json:"returned"`
-	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	fmt.Fprintf(term.out, "%d of %d returned\n", v.Returned, v.Deducted)
-	return nil
+	return answered(term, all.JSON, text, func(v quotaReturned) error {
+		fmt.Fprintf(term.out, "%d of %d returned\n", v.Returned, v.Deducted)
+		return nil
+	})
+}
+
+// quotaReturned is a deduction and what came back of it.
+type quotaReturned struct {
+	Deducted int64 `json:"deducted"`
+	Returned int64 `json:"returned"`
 }
