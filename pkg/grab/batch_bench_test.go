@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,46 +45,28 @@ func BenchmarkBatch(b *testing.B) {
 func batchStorm(b *testing.B, target, saleID string, firstUser int) time.Duration {
 	b.Helper()
 	var next atomic.Int64
-	var wg sync.WaitGroup
-	start := time.Now()
-	for range benchGateways {
-		wg.Go(func() {
-			conn, err := net.Dial("tcp", target)
-			if err != nil {
-				b.Error(err)
-				return
+	return overConnections(b, target, benchGateways, func(conn net.Conn, answers *bufio.Reader) error {
+		for last := int(next.Add(grab.MaxBatchGrabs)); last <= benchRound; last = int(next.Add(grab.MaxBatchGrabs)) {
+			body := []byte(`{"grabs":[`)
+			for user := firstUser + last - grab.MaxBatchGrabs; user < firstUser+last; user++ {
+				body = append(body, `{"user":"user-`...)
+				body = strconv.AppendInt(body, int64(user), 10)
+				body = append(body, `","idempotency_key":"key-`...)
+				body = strconv.AppendInt(body, int64(user), 10)
+				body = append(body, `"},`...)
 			}
-			defer conn.Close()
-			answers := bufio.NewReader(conn)
-			for {
-				last := int(next.Add(grab.MaxBatchGrabs))
-				if last > benchRound {
-					return
-				}
-				body := []byte(`{"grabs":[`)
-				for user := firstUser + last - grab.MaxBatchGrabs; user < firstUser+last; user++ {
-					body = append(body, `{"user":"user-`...)
-					body = strconv.AppendInt(body, int64(user), 10)
-					body = append(body, `","idempotency_key":"key-`...)
-					body = strconv.AppendInt(body, int64(user), 10)
-					body = append(body, `"},`...)
-				}
-				body = append(body[:len(body)-1], "]}"...)
-				head := "POST /v1/sales/" + saleID + "/grabs:batch HTTP/1.1\r\nHost: b\r\nAuthorization: Bearer " + gateway.GatewayKeys[0] +
-					"\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-				if _, err := conn.Write(append([]byte(head), body...)); err != nil {
-					b.Error(err)
-					return
-				}
-				if err := requireAllWon(answers); err != nil {
-					b.Error(err)
-					return
-				}
+			body = append(body[:len(body)-1], "]}"...)
+			head := "POST /v1/sales/" + saleID + "/grabs:batch HTTP/1.1\r\nHost: b\r\nAuthorization: Bearer " + gateway.GatewayKeys[0] +
+				"\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
+			if _, err := conn.Write(append([]byte(head), body...)); err != nil {
+				return err
 			}
-		})
-	}
-	wg.Wait()
-	return time.Since(start)
+			if err := requireAllWon(answers); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // requireAllWon reads the answer to a full batch.

@@ -60,9 +60,33 @@ func BenchmarkAccept(b *testing.B) {
 func storm(b *testing.B, target, saleID string, firstUser int) time.Duration {
 	b.Helper()
 	var next atomic.Int64
+	return overConnections(b, target, benchConnections, func(conn net.Conn, answers *bufio.Reader) error {
+		var request []byte
+		for n := next.Add(1); n <= benchRound; n = next.Add(1) {
+			user := firstUser + int(n)
+			request = append(request[:0], "POST /v1/sales/"+saleID+"/grabs HTTP/1.1\r\nHost: b\r\nX-User-ID: user-"...)
+			request = strconv.AppendInt(request, int64(user), 10)
+			request = append(request, "\r\nIdempotency-Key: key-"...)
+			request = strconv.AppendInt(request, int64(user), 10)
+			request = append(request, "\r\nContent-Length: 0\r\n\r\n"...)
+			if _, err := conn.Write(request); err != nil {
+				return err
+			}
+			if status, err := readAnswer(answers); err != nil || status != http.StatusCreated {
+				return fmt.Errorf("user %d: status %d, %w", user, status, err)
+			}
+		}
+		return nil
+	})
+}
+
+// overConnections plays the same part over many connections at a time and returns
+// how long that took, from the first to connect to the last to end.
+func overConnections(b *testing.B, target string, connections int, play func(net.Conn, *bufio.Reader) error) time.Duration {
+	b.Helper()
 	var wg sync.WaitGroup
 	start := time.Now()
-	for range benchConnections {
+	for range connections {
 		wg.Go(func() {
 			conn, err := net.Dial("tcp", target)
 			if err != nil {
@@ -70,23 +94,8 @@ func storm(b *testing.B, target, saleID string, firstUser int) time.Duration {
 				return
 			}
 			defer conn.Close()
-			answers := bufio.NewReader(conn)
-			var request []byte
-			for n := next.Add(1); n <= benchRound; n = next.Add(1) {
-				user := firstUser + int(n)
-				request = append(request[:0], "POST /v1/sales/"+saleID+"/grabs HTTP/1.1\r\nHost: b\r\nX-User-ID: user-"...)
-				request = strconv.AppendInt(request, int64(user), 10)
-				request = append(request, "\r\nIdempotency-Key: key-"...)
-				request = strconv.AppendInt(request, int64(user), 10)
-				request = append(request, "\r\nContent-Length: 0\r\n\r\n"...)
-				if _, err := conn.Write(request); err != nil {
-					b.Error(err)
-					return
-				}
-				if status, err := readAnswer(answers); err != nil || status != http.StatusCreated {
-					b.Errorf("user %d: status %d, %v", user, status, err)
-					return
-				}
+			if err := play(conn, bufio.NewReader(conn)); err != nil {
+				b.Error(err)
 			}
 		})
 	}
