@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -104,19 +105,22 @@ func (l *Ledger) recorded(tx *gorm.DB, e entry) (bool, error) {
 	return known[e.grant.OrderID], err
 }
 
-// dead returns which entries have a dead letter, in whatever state.
-func (l *Ledger) dead(tx *gorm.DB, entries []entry) (map[deadKey]bool, error) {
+// dead returns which entries have a dead letter, in whatever state, but for the one
+// that is being replayed.
+func (l *Ledger) dead(tx *gorm.DB, entries []entry, replayed string) (map[deadKey]bool, error) {
 	dead := make(map[deadKey]bool)
+	sales, err := l.salesWithDead(tx, entries)
+	if err != nil || len(sales) == 0 {
+		return dead, err
+	}
 	for chunk := range slices.Chunk(entries, l.cfg.InsertRows) {
-		var sales, ids []string
-		for _, e := range chunk {
-			if saleID := deadSale(e.saleID); !slices.Contains(sales, saleID) {
-				sales = append(sales, saleID)
-			}
-			ids = append(ids, deadName(e.grant.OrderID))
+		ids := make([]string, len(chunk))
+		for i, e := range chunk {
+			ids[i] = deadName(e.grant.OrderID)
 		}
 		var rows []deadLetterRow
-		err := tx.Select("sale_id", "order_id").Where("sale_id IN ? AND order_id IN ?", sales, ids).Find(&rows).Error
+		err := tx.Select("sale_id", "order_id").
+			Where("sale_id IN ? AND order_id IN ? AND order_id <> ?", sales, ids, replayed).Find(&rows).Error
 		if err != nil {
 			return nil, fmt.Errorf("look dead letters up: %w", err)
 		}
@@ -126,6 +130,26 @@ func (l *Ledger) dead(tx *gorm.DB, entries []entry) (map[deadKey]bool, error) {
 	}
 	return dead, nil
 }
+
+// salesWithDead returns those of the entries' sales that have dead letters. Hardly any
+// has, and to ask for that takes less than to send the ids of a thousand orders.
+func (l *Ledger) salesWithDead(tx *gorm.DB, entries []entry) ([]string, error) {
+	seen := make(map[string]bool)
+	for _, e := range entries {
+		seen[deadSale(e.saleID)] = true
+	}
+	var found []string
+	for chunk := range slices.Chunk(slices.Collect(maps.Keys(seen)), l.cfg.InsertRows) {
+		var ids []string
+		if err := tx.Model(&deadLetterRow{}).Distinct("sale_id").Where("sale_id IN ?", chunk).Pluck("sale_id", &ids).Error; err != nil {
+			return nil, fmt.Errorf("look for sales with dead letters: %w", err)
+		}
+		found = append(found, ids...)
+	}
+	return found, nil
+}
+
+func (e *entry) deadKey() deadKey { return deadKey{deadSale(e.saleID), deadName(e.grant.OrderID)} }
 
 // ReplayDead records an open dead letter as if its message came now. Replaying
 // again changes nothing. It answers ErrNotFound, *DeadStatusError when it was
@@ -281,13 +305,10 @@ func (l *Ledger) rejectOrder(tx *gorm.DB, e entry) error {
 		return nil //nolint:nilerr // a grant that no row can hold has no order to show
 	}
 	p := newPosting(nil)
-	if err := p.grab(e, nil, sale.ReasonAdmin); err != nil {
+	if err := p.enter(e, sale.ReasonAdmin); err != nil {
 		return err
 	}
-	if err := insert(tx, p.orders, l.cfg.InsertRows); err != nil {
-		return err
-	}
-	return l.writeEvents(tx, p)
+	return l.writeOrders(tx, p)
 }
 
 func (r *deadLetterRow) deadLetter() DeadLetter {

@@ -69,35 +69,73 @@ func (p *posting) move(item *itemRow, f flowRow, change func(*itemRow)) {
 	p.changed[itemKey{item.SaleID, item.SKU}] = true
 }
 
-// post adds one grant that the ledger does not know yet. The error is permanent.
-func (p *posting) post(e entry) error {
-	items := make([]*itemRow, len(e.grant.Lines))
-	fits := true
-	for i, l := range e.grant.Lines {
+// postAll adds grants that the ledger does not know yet. It answers *PoisonError for those
+// that can never be written, and *oversoldError for orders that no stock is left for
+// and that are not refused already.
+func (p *posting) postAll(fresh []entry, refused map[string]bool) error {
+	var poison PoisonError
+	over := make(map[string]bool)
+	for _, e := range fresh {
+		if refused[e.grant.OrderID] {
+			p.result.Rejected = append(p.result.Rejected, e.grant.OrderID)
+			continue
+		}
+		fits, err := p.post(e)
+		if err != nil {
+			poison.Grants = append(poison.Grants, PoisonGrant{
+				Seq: e.seq, SaleID: e.saleID, Generation: e.generation, Grant: *e.grant, Reason: err,
+			})
+		} else if !fits {
+			over[e.grant.OrderID] = true
+		}
+	}
+	switch {
+	case len(poison.Grants) > 0:
+		return &poison
+	case len(over) > 0:
+		return &oversoldError{over}
+	}
+	return nil
+}
+
+// post adds one grant, unless it is a grab that does not fit. The error is permanent.
+func (p *posting) post(e entry) (fits bool, err error) {
+	if e.invalid != nil {
+		return false, e.invalid
+	}
+	g := e.grant
+	items := make([]*itemRow, len(g.Lines))
+	fits = true
+	for i, l := range g.Lines {
 		item := p.items[itemKey{e.saleID, l.SKU}]
 		if item == nil {
-			return fmt.Errorf("%w: sale %s, SKU %s", ErrUnknownItem, e.saleID, l.SKU)
+			return false, fmt.Errorf("%w: sale %s, SKU %s", ErrUnknownItem, e.saleID, l.SKU)
 		}
 		items[i] = item
 		fits = fits && (item.unlimited() || item.remaining() >= l.Quantity)
 	}
+	if g.Kind == sale.GrantAdjust {
+		p.adjustDown(g, items[0], fits) // an adjustment has one line
+		return true, nil
+	}
 	if !fits {
-		p.result.Rejected = append(p.result.Rejected, e.grant.OrderID)
+		return false, nil
 	}
-	if e.grant.Kind == sale.GrantAdjust {
-		p.adjustDown(e.grant, items[0], fits) // an adjustment has one line
-		return nil
+	p.result.Orders++
+	f := flowRow{Kind: sale.FlowGrab, Ref: g.OrderID, OrderID: g.OrderID, UserID: g.User}
+	p.count(p.limited[e.saleID], g, f)
+	for i, l := range g.Lines {
+		p.move(items[i], f, func(item *itemRow) {
+			item.Granted += l.Quantity
+			item.Sold += l.Quantity
+		})
 	}
-	refused := ""
-	if !fits {
-		refused = sale.ReasonOversold
-	}
-	return p.grab(e, items, refused)
+	return true, nil
 }
 
-// grab writes the order; one that is refused, for whatever reason, as rejected and
-// without flows.
-func (p *posting) grab(e entry, items []*itemRow, refused string) error {
+// enter adds the order of a grab and the event that it is there; one that is refused,
+// for whatever reason, as rejected.
+func (p *posting) enter(e entry, refused string) error {
 	g := e.grant
 	lines := make([]sale.OrderLine, len(g.Lines))
 	for i, l := range g.Lines {
@@ -120,23 +158,10 @@ func (p *posting) grab(e entry, items []*itemRow, refused string) error {
 		order.Status = sale.OrderFulfilled // a deduction asks for nothing more
 	}
 	p.orders = append(p.orders, order)
-	made := sale.Order{
+	return p.tell(told, &sale.Order{
 		ID: order.ID, SaleID: order.SaleID, User: order.UserID, Status: order.Status, Lines: lines,
 		CreatedAt: order.CreatedAt, UpdatedAt: order.UpdatedAt, ExpiresAt: order.ExpiresAt.Time, Reason: order.Reason,
-	}
-	if err := p.tell(told, &made, ""); err != nil || refused != "" {
-		return err
-	}
-	p.result.Orders++
-	f := flowRow{Kind: sale.FlowGrab, Ref: g.OrderID, OrderID: g.OrderID, UserID: g.User}
-	p.count(p.limited[e.saleID], g, f)
-	for i, l := range g.Lines {
-		p.move(items[i], f, func(item *itemRow) {
-			item.Granted += l.Quantity
-			item.Sold += l.Quantity
-		})
-	}
-	return nil
+	}, "")
 }
 
 // adjustDown lowers the stock. One that does not fit, or whose stock became unlimited
@@ -146,6 +171,7 @@ func (p *posting) adjustDown(g *sale.Grant, item *itemRow, fits bool) {
 	actor, reason := g.AdjustmentNote()
 	switch {
 	case !fits:
+		p.result.Rejected = append(p.result.Rejected, g.OrderID)
 		reason = "rejected: " + reason
 	case item.unlimited():
 		reason, fits = "no effect on unlimited stock: "+reason, false

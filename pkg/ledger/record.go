@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,44 +84,105 @@ func newEntry(seq uint64, saleID string, generation int64, g *sale.Grant) entry 
 }
 
 // record writes the entries that the ledger does not know yet. A dead letter is
-// known, too, except the one that is being replayed.
+// known, too, except the one that is being replayed. What it answers an error for
+// it has not written, though the transaction may go on.
 func (l *Ledger) record(tx *gorm.DB, entries []entry, replayed string) (*posting, error) {
-	locked, err := l.lockItems(tx, itemsOf(entries))
-	if err != nil {
-		return nil, err
-	}
-	p := newPosting(locked)
-	if p.limited, err = l.limited(tx, entries); err != nil {
-		return nil, err
-	}
 	fresh, err := l.unknown(tx, entries, replayed)
 	if err != nil {
 		return nil, err
 	}
+	p, err := l.postAll(tx, fresh, replayed, nil)
+	var oversold *oversoldError
+	if errors.As(err, &oversold) {
+		p, err = l.postAll(tx, fresh, replayed, oversold.orders)
+	}
+	if err != nil {
+		return nil, err
+	}
 	p.result.Duplicates = len(entries) - len(fresh)
-	var poison PoisonError
-	for _, e := range fresh {
-		reason := e.invalid
-		if reason == nil {
-			reason = p.post(e)
-		}
-		if reason != nil {
-			poison.Grants = append(poison.Grants, PoisonGrant{
-				Seq: e.seq, SaleID: e.saleID, Generation: e.generation, Grant: *e.grant, Reason: reason,
-			})
-		}
-	}
-	if len(poison.Grants) > 0 {
-		return nil, &poison
-	}
-	return p, l.writePosting(tx, p)
+	return p, nil
 }
 
-func (l *Ledger) writePosting(tx *gorm.DB, p *posting) error {
+// oversoldError are the orders that no stock was left for.
+type oversoldError struct{ orders map[string]bool }
+
+func (e *oversoldError) Error() string { return fmt.Sprintf("no stock is left for %d orders", len(e.orders)) }
+
+// postAll writes entries, all or none. The orders among the refused become rejected
+// ones; it answers *oversoldError when others have to be.
+//
+// Orders and their events are most of the rows and are written before the items are
+// locked: nobody else can see or want them, so that transactions of one SKU write
+// theirs side by side. Whether the orders get their stock is decided under the lock.
+func (l *Ledger) postAll(tx *gorm.DB, fresh []entry, replayed string, refused map[string]bool) (*posting, error) {
+	var p *posting
+	return p, tx.Transaction(func(tx *gorm.DB) error {
+		if err := l.enter(tx, fresh, refused); err != nil {
+			return err
+		}
+		limited, err := l.limited(tx, fresh)
+		if err != nil {
+			return err
+		}
+		locked, err := l.lockItems(tx, itemsOf(fresh))
+		if err != nil {
+			return err
+		}
+		if err := l.stillAlive(tx, fresh, replayed); err != nil {
+			return err
+		}
+		p = newPosting(locked)
+		p.limited = limited
+		if err := p.postAll(fresh, refused); err != nil {
+			return err
+		}
+		return l.writePosting(tx, p)
+	})
+}
+
+// enter writes the orders of the entries, by id, and their events.
+func (l *Ledger) enter(tx *gorm.DB, fresh []entry, refused map[string]bool) error {
+	p := newPosting(nil)
+	for _, e := range fresh {
+		if e.invalid != nil || e.grant.Kind == sale.GrantAdjust {
+			continue
+		}
+		reason := ""
+		if refused[e.grant.OrderID] {
+			reason = sale.ReasonOversold
+		}
+		if err := p.enter(e, reason); err != nil {
+			return err
+		}
+	}
+	return l.writeOrders(tx, p)
+}
+
+func (l *Ledger) writeOrders(tx *gorm.DB, p *posting) error {
 	slices.SortFunc(p.orders, func(a, b orderRow) int { return strings.Compare(a.ID, b.ID) })
 	if err := insert(tx, p.orders, l.cfg.InsertRows); err != nil {
 		return fmt.Errorf("insert orders: %w", err)
 	}
+	return l.writeEvents(tx, p)
+}
+
+// stillAlive answers errOvertaken when an entry has become a dead letter before its items
+// were locked. From then on nobody buries it.
+func (l *Ledger) stillAlive(tx *gorm.DB, entries []entry, replayed string) error {
+	dead, err := l.dead(tx, entries, replayed)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if dead[e.deadKey()] {
+			return fmt.Errorf("order %s of sale %s was buried: %w", e.grant.OrderID, e.saleID, errOvertaken)
+		}
+	}
+	return nil
+}
+
+// writePosting writes what the locks on its items have decided.
+func (l *Ledger) writePosting(tx *gorm.DB, p *posting) error {
 	if err := l.writeCounters(tx, p); err != nil {
 		return err
 	}
@@ -195,20 +257,20 @@ func (l *Ledger) lockItems(tx *gorm.DB, keys []itemKey) ([]itemRow, error) {
 }
 
 // unknown drops the entries that the ledger knows, and those that repeat an
-// earlier entry. The items' locks make its answer last until the commit.
+// earlier entry. What is written meanwhile is found later: an order by its key, a
+// dead letter by stillAlive.
 func (l *Ledger) unknown(tx *gorm.DB, entries []entry, replayed string) ([]entry, error) {
 	known, err := l.known(tx, entries)
 	if err != nil {
 		return nil, err
 	}
-	dead, err := l.dead(tx, entries)
+	dead, err := l.dead(tx, entries, replayed)
 	if err != nil {
 		return nil, err
 	}
 	var fresh []entry
 	for _, e := range entries {
-		key := deadKey{e.saleID, deadName(e.grant.OrderID)}
-		if known[e.grant.OrderID] || dead[key] && key.orderID != replayed {
+		if known[e.grant.OrderID] || dead[e.deadKey()] {
 			continue
 		}
 		known[e.grant.OrderID] = true

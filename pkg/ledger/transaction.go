@@ -28,6 +28,10 @@ func (l *Ledger) change(ctx context.Context, what string, do func(tx *gorm.DB) e
 	}
 }
 
+// errOvertaken says that another transaction has changed what this one had found
+// before its locks; begun again, it finds the change.
+var errOvertaken = errors.New("overtaken by another transaction")
+
 // transient reports whether the same transaction may succeed when it is begun again
 // now: a row that another has inserted meanwhile is then found.
 func (l *Ledger) transient(err error) bool {
@@ -45,7 +49,7 @@ func (l *Ledger) Transient(err error) bool { return timeIsUp(err) || l.passing(e
 
 func (l *Ledger) passing(err error) bool {
 	var network net.Error
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
+	return errors.Is(err, errOvertaken) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || l.store.transient(err)
 }
 
