@@ -100,7 +100,7 @@ type GrabTuning struct {
 // OrderTuning bounds the way of a grant into the ledger.
 type OrderTuning struct {
 	Workers            int           `name:"workers" default:"2" min:"1" max:"64" help:"Loops that fetch grants and write them."`
-	FetchMax           int           `name:"fetch-max" default:"100" min:"1" max:"10000" help:"Stream messages in one fetch."`
+	FetchMax           int           `name:"fetch-max" default:"100" min:"1" max:"10000" help:"Most stream messages in one fetch. It asks for as many as make about one transaction."`
 	GrantsPerTx        int           `name:"grants-per-tx" default:"1000" min:"1" max:"10000" help:"Grants in one transaction. One message is never split, so it may be exceeded by batch-max."`
 	AckWait            time.Duration `name:"ack-wait" default:"30s" min:"1s" max:"10m" help:"Time to write a message before the stream delivers it again."`
 	MaxDeliverAttempts int           `name:"max-deliver-attempts" default:"8" min:"1" max:"1000" help:"Deliveries of a message before its grants become dead letters."`

@@ -12,11 +12,13 @@
 //	sales < items (by sale, SKU) < dead_letters < orders (by id) < counters (by key) < flows < givebacks < progress
 //	< deliveries
 //
+// A new order is inserted before its items are locked: nobody else can see its row or
+// want it, but for another who inserts the same one, and whom the key makes begin again.
 // Events are inserted by whom they tell of and deleted by who has published them;
 // nobody waits for their rows.
 //
 // The lock on its items makes a transaction the only writer of these SKUs: what
-// it reads of their orders and flows stays true until it commits, and their
+// it reads of their orders and flows under it stays true until it commits, and their
 // flows chain without gaps.
 package ledger
 
@@ -53,8 +55,10 @@ type Config struct {
 	// AuditTimeout is the same for a statement of Verify or of a snapshot, which
 	// reads all orders of a sale. Default 10m.
 	AuditTimeout time.Duration
-	// LockWait is how long a transaction waits for a row that another holds, in
-	// whole seconds. Default 10s.
+	// LockWait is how long a statement waits for a row that another holds, in whole
+	// seconds; the transaction is then tried again. Default 2s. A caller whose time is up
+	// before leaves behind a transaction that holds its rows until LockWait is over: keep
+	// it well below the time of a call.
 	LockWait time.Duration
 	// Attempts is how often a transaction is tried, 1 to 100. Default 8.
 	Attempts int
@@ -75,7 +79,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.DialTimeout, 5*time.Second)
 	setDefault(&c.Timeout, 30*time.Second)
 	setDefault(&c.AuditTimeout, 10*time.Minute)
-	setDefault(&c.LockWait, 10*time.Second)
+	setDefault(&c.LockWait, 2*time.Second)
 	setDefault(&c.Attempts, 8)
 	setDefault(&c.RetryMin, 5*time.Millisecond)
 	setDefault(&c.RetryMax, time.Second)

@@ -106,7 +106,9 @@ func (l *Ledger) record(tx *gorm.DB, entries []entry, replayed string) (*posting
 // oversoldError are the orders that no stock was left for.
 type oversoldError struct{ orders map[string]bool }
 
-func (e *oversoldError) Error() string { return fmt.Sprintf("no stock is left for %d orders", len(e.orders)) }
+func (e *oversoldError) Error() string {
+	return fmt.Sprintf("no stock is left for %d orders", len(e.orders))
+}
 
 // postAll writes entries, all or none. The orders among the refused become rejected
 // ones; it answers *oversoldError when others have to be.

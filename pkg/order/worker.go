@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/ledger"
@@ -36,7 +37,8 @@ type Stream interface {
 type WorkerConfig struct {
 	// Loops is how many transactions run at a time, 1 to 64. Default 2.
 	Loops int
-	// FetchMax is the most messages of one fetch, 1 to 10,000. Default 100.
+	// FetchMax is the most messages of one fetch, 1 to 10,000. Default 100. A fetch brings
+	// fewer where fewer make a transaction.
 	FetchMax int
 	// GrantsPerTx is how many grants one transaction writes, 1 to 10,000. Default
 	// 1000. A message is not split, so its grants may exceed it.
@@ -140,6 +142,8 @@ type Worker struct {
 	written  func(orderID string)
 	metrics  *telemetry.OrderMetrics
 	log      *slog.Logger
+
+	fetchSize atomic.Int64 // messages that make about one transaction
 }
 
 // NewWorker returns a worker. written is called for every order that is in the
@@ -156,6 +160,7 @@ func NewWorker(cfg WorkerConfig, l Ledger, s Stream, written func(orderID string
 	w := &Worker{cfg: cfg, ledger: l, stream: s, written: written, metrics: metrics, log: log}
 	w.consumer, err = s.NewConsumer(stream.ConsumerConfig{
 		Loops: cfg.Loops, FetchMax: cfg.FetchMax, RetryDelay: cfg.RetryBase,
+		FetchSize: func() int { return int(w.fetchSize.Load()) },
 	}, w.handle)
 	if err != nil {
 		return nil, fmt.Errorf("order worker: %w", err)
@@ -246,7 +251,9 @@ func (w *Worker) runOnce(ctx context.Context, messages []stream.Message) ([]stre
 		worker: w, results: make([]stream.Result, len(messages)),
 		tally: Tally{Retried: make(map[string]int)},
 	}
-	for _, p := range r.parts(r.decode(ctx, messages)) {
+	deliveries := r.decode(ctx, messages)
+	w.fetchSize.Store(int64(w.nextFetch(deliveries)))
+	for _, p := range r.parts(deliveries) {
 		if r.away {
 			r.retryAll(p, ReasonAway)
 			continue
@@ -254,4 +261,16 @@ func (w *Worker) runOnce(ctx context.Context, messages []stream.Message) ([]stre
 		r.write(ctx, p)
 	}
 	return r.results, r.tally
+}
+
+// nextFetch returns how many messages like these make a transaction, and at most twice as
+// many as there were: the next ones may be larger. Whoever fetches more than he can
+// write keeps them from loops that have nothing to do.
+func (w *Worker) nextFetch(deliveries []*delivery) int {
+	grants := 0
+	for _, d := range deliveries {
+		grants += len(d.batch.Grants)
+	}
+	n := len(deliveries)
+	return min(n*w.cfg.GrantsPerTx/max(grants, 1), 2*n)
 }

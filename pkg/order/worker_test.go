@@ -3,9 +3,12 @@ package order_test
 import (
 	"database/sql"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/doorbuster/doorbuster/pkg/harness"
@@ -97,6 +100,32 @@ func TestWorkStoppedInTheMiddleIsFinishedByAnother(t *testing.T) {
 	d.awaitSettled()
 	stop()
 	d.requireOneOrderEach(3000)
+}
+
+func TestAWorkerTakesNoMoreMessagesThanItCanWriteAtOnce(t *testing.T) {
+	d := openDesk(t, 10_000)
+	for i := range 40 {
+		d.publish(d.crowd(fmt.Sprint("batch-", i), 50)...)
+	}
+	var most atomic.Int64
+	taken := func(orderID string) {
+		if strings.HasSuffix(orderID, "0") { // now and then
+			most.Store(max(most.Load(), int64(d.inHand())))
+		}
+	}
+	stop := d.workTelling(order.WorkerConfig{Loops: 1, GrantsPerTx: 100}, d.ledger, d.stream, taken)
+	d.awaitProgress(d.lastSeq())
+	stop()
+	d.requireOneOrderEach(2000)
+	if n := most.Load(); n != 2 {
+		t.Errorf("the worker had up to %d messages of 50 grants in hand, want 2: a transaction of 100", n)
+	}
+}
+
+// inHand is how many messages are delivered and not settled.
+func (d *desk) inHand() int {
+	consumer := get[jetstream.Consumer](d.t)(d.js().Consumer(d.t.Context(), stream.GrantsStream, stream.OrdersConsumer))
+	return get[*jetstream.ConsumerInfo](d.t)(consumer.Info(d.t.Context())).NumAckPending
 }
 
 func TestSlowTransactionIsNotDeliveredTwice(t *testing.T) {

@@ -24,6 +24,11 @@ type ConsumerConfig struct {
 	// 10,000. Default 100. A Consumer holds at most Loops times FetchMax messages of the
 	// server's max_payload (1 MiB unless configured) each.
 	FetchMax int
+	// FetchSize is asked before each fetch how many messages it is to bring; the answer is
+	// brought to 1 to FetchMax. Nil asks for FetchMax. Messages that one loop has
+	// fetched are out of reach of the others, and of other processes until AckWait is over
+	// when this one dies.
+	FetchSize func() int
 	// FetchWait is how long one fetch waits for messages, 10ms to 1m. Default 1s. They are
 	// handed over as they come; this only bounds how long Run takes to notice its end.
 	FetchWait time.Duration
@@ -40,6 +45,10 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	setDefault(&c.FetchWait, time.Second)
 	setDefault(&c.RetryDelay, time.Second)
 	setDefault(&c.DrainLimit, 10*time.Second)
+	if c.FetchSize == nil {
+		most := c.FetchMax
+		c.FetchSize = func() int { return most }
+	}
 	return c
 }
 
@@ -174,7 +183,8 @@ func (c *Consumer) bind(ctx context.Context) (source, error) {
 // (2.15.2) ends such a fetch with a status that overtakes the messages, which wait for the
 // replicas first; the client then drops them, and they come again only after AckWait.
 func (c *Consumer) fetch(ctx, work context.Context, from source) error {
-	fetched, err := from.consumer.Fetch(c.cfg.FetchMax, jetstream.FetchMaxWait(c.cfg.FetchWait))
+	size := min(max(c.cfg.FetchSize(), 1), c.cfg.FetchMax)
+	fetched, err := from.consumer.Fetch(size, jetstream.FetchMaxWait(c.cfg.FetchWait))
 	if err != nil {
 		return fmt.Errorf("fetch: %w", err)
 	}
