@@ -32,6 +32,7 @@ func (s *stack) ordersOf(t *testing.T, saleID, status string) []string {
 // again, from two grab processes; of the two order services that end the orders one
 // is killed on the way.
 func TestUnpaidOrdersExpireOnceAlthoughAnOrderServiceIsKilled(t *testing.T) {
+	t.Parallel()
 	s := startStack(t)
 	const units = 200
 	id := harness.Name(t)

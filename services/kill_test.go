@@ -31,6 +31,7 @@ func (s *stack) requireWhole(t *testing.T, saleID string, reports []load.Report)
 }
 
 func TestAnOrderWorkerMayBeKilledInMidBatch(t *testing.T) {
+	t.Parallel()
 	s := startStack(t)
 	id := s.openSale(t, 1000)
 	reports := s.stormWhile(t, crowd(id), 200, func() { s.orders[0].Kill() })
@@ -38,6 +39,7 @@ func TestAnOrderWorkerMayBeKilledInMidBatch(t *testing.T) {
 }
 
 func TestNATSMayBeKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := startStack(t)
 	id := s.openSale(t, 1000)
 	reports := s.stormWhile(t, crowd(id), 200, func() { s.nats.Kill(); s.nats.Start() })
@@ -45,6 +47,7 @@ func TestNATSMayBeKilledUnderLoad(t *testing.T) {
 }
 
 func TestMariaDBMayBeKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := startStack(t)
 	id := s.openSale(t, 1000)
 	reports := s.stormWhile(t, crowd(id), 200, func() { s.mysql.Kill(); s.mysql.Start() })
@@ -55,6 +58,7 @@ func TestMariaDBMayBeKilledUnderLoad(t *testing.T) {
 // that nothing is stored, then killed, so that nothing it had received counts. What
 // was granted stands in the outbox alone, and another process publishes it.
 func TestWhatADeadGrabProcessGrantedBecomesOrders(t *testing.T) {
+	t.Parallel()
 	s := startStack(t)
 	id := s.openSale(t, 1000)
 	s.nats.Pause()

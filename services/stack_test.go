@@ -41,6 +41,8 @@ type service struct {
 	url string
 }
 
+// startStack starts a stack for one test. What mostly waits in such a test runs beside
+// others; what is timed, or loads both cores by itself, does not.
 func startStack(t *testing.T, redisOptions ...harness.RedisOption) *stack {
 	t.Helper()
 	s := &stack{redis: harness.Redis(t, redisOptions...), nats: harness.NATS(t), mysql: harness.MariaDB(t)}
@@ -51,7 +53,7 @@ func startStack(t *testing.T, redisOptions ...harness.RedisOption) *stack {
 		"DOORBUSTER_LOG_FORMAT=text",
 	}
 	s.admin = s.start(t, "admin", "DOORBUSTER_ADMIN_KEY="+adminKey)
-	s.reconciler = s.start(t, "reconciler")
+	s.reconciler = s.start(t, "reconciler", "DOORBUSTER_RECONCILE_LEASE_TTL=3s")
 	for range 2 {
 		s.orders = append(s.orders, s.start(t, "order", "DOORBUSTER_TRUST_USER_HEADER=true", "DOORBUSTER_ACK_WAIT=3s",
 			"DOORBUSTER_WEBHOOK_SECRETS="+webhookSecret, "DOORBUSTER_WEBHOOK_RETRY_BASE=100ms"))

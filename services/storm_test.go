@@ -48,6 +48,7 @@ func TestRedisMayLoseItsMemory(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			s := startStack(t, tc.options...)
 			id := s.openSale(t, 1000)
 			reports := s.stormWhile(t, crowd(id), 300, func() { tc.lose(t, s, id) })

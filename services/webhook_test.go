@@ -103,6 +103,7 @@ func (s *stack) stories(t *testing.T) map[string]string {
 // A thousand orders are sent to a shop that refuses now and then, and of the two order
 // services that send them and tell of them one is killed on the way.
 func TestEveryOrderReachesTheShopAlthoughAnOrderServiceIsKilled(t *testing.T) {
+	t.Parallel()
 	s := startStack(t)
 	for i, o := range s.orders { // others, that wait less for a call
 		o.Kill()

@@ -155,6 +155,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, saleID, reason string) (Repo
 
 func (r *Reconciler) reconcile(ctx context.Context, x *run) (Report, error) {
 	err := x.do(ctx)
+	if x.report.Result == ResultRestored {
+		r.sales.loaded(x.sale)
+	}
 	if err != nil {
 		err = fmt.Errorf("reconcile sale %s: %w", x.saleID, err)
 		x.report.Error = err.Error()

@@ -24,6 +24,17 @@ func TestOutboxOfALiveProcessIsLeftAlone(t *testing.T) {
 	s.requireSound()
 }
 
+func TestASaleThatIsNewerThanTheListOfSalesIsRelayed(t *testing.T) {
+	s := openShop(t, 5)
+	s.rec.sales.at = s.rec.now() // a list without any
+	s.reconcile(ResultRestored, stock.ReasonNoState)
+	_, err := s.decide(user(0))
+	s.must(err)
+	s.must(s.rec.RelayAll(t.Context()))
+	s.requireOutbox(0)
+	s.requireSound()
+}
+
 func (s *shop) requireOutbox(want int) {
 	s.t.Helper()
 	batches, err := s.store.Outbox(s.t.Context(), s.id, s.process, 100)

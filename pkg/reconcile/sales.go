@@ -29,6 +29,17 @@ func (l *saleList) recent(ctx context.Context, from Ledger, now time.Time, age t
 	return l.read(ctx, from, now)
 }
 
+// loaded brings a sale that has just been loaded into the list: what is granted of it
+// from now on is the relay's business before the next audit. Quotas the relay leaves alone.
+func (l *saleList) loaded(s sale.Sale) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.Quota || slices.ContainsFunc(l.sales, func(known sale.Sale) bool { return known.ID == s.ID }) {
+		return
+	}
+	l.sales = append(slices.Clip(l.sales), s)
+}
+
 // read lists all sales but drafts, and all quotas.
 func (l *saleList) read(ctx context.Context, from Ledger, now time.Time) ([]sale.Sale, error) {
 	sales, err := allPages(ctx, from.ListSales)
