@@ -213,8 +213,8 @@ func TestManyWritersOfTheSameCountersLoseNothing(t *testing.T) {
 }
 
 func TestMoreCountersThanOneStatementHoldsAreCountedInOneTransaction(t *testing.T) {
-	onEach(t, func(t *testing.T, d desk) {
-		const users = 1200
+	onEachWith(t, ledger.Config{InsertRows: 50}, func(t *testing.T, d desk) {
+		const users = 120
 		for _, id := range []string{"s", "s-2"} {
 			limitedSale(t, d, id, limit(sale.ScopeUser, sale.WindowDay, 9), limit(sale.ScopeSale, sale.WindowMonth, 9000), limit(sale.ScopeUser, sale.WindowSale, 9))
 		}

@@ -24,13 +24,19 @@ type desk struct {
 // onEach runs a promise on every database the ledger supports.
 func onEach(t *testing.T, promise func(t *testing.T, d desk)) {
 	t.Helper()
+	onEachWith(t, ledger.Config{}, promise)
+}
+
+// onEachWith is onEach with other bounds.
+func onEachWith(t *testing.T, cfg ledger.Config, promise func(t *testing.T, d desk)) {
+	t.Helper()
 	t.Run("MariaDB", func(t *testing.T) {
-		dsn := harness.SharedMariaDB(t).NewDatabase(t)
-		promise(t, desk{open(t, ledger.Config{DSN: dsn}), openRaw(t, "mysql", dsn), false})
+		cfg.DSN, cfg.SQLite = harness.SharedMariaDB(t).NewDatabase(t), ""
+		promise(t, desk{open(t, cfg), openRaw(t, "mysql", cfg.DSN), false})
 	})
 	t.Run("SQLite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "ledger.db")
-		promise(t, desk{open(t, ledger.Config{SQLite: path}), openRaw(t, sqlite.DriverName, path), true})
+		cfg.DSN, cfg.SQLite = "", filepath.Join(t.TempDir(), "ledger.db")
+		promise(t, desk{open(t, cfg), openRaw(t, sqlite.DriverName, cfg.SQLite), true})
 	})
 }
 

@@ -19,14 +19,17 @@ func TestACommandOnBackendsThatAreAwayEndsWithAnError(t *testing.T) {
 			{"check the ledger's schema", nats.URL(), "root:a-secret@tcp(" + harness.Addr(t) + ")/shop"},
 			{"reach NATS", "nats://someone:a-secret@" + harness.Addr(t), mysql.DSN("shop")},
 		} {
-			began := time.Now()
-			code, _, stderr := command(t, name, "any", "--redis="+redis.URL(), "--nats="+test.nats, "--mysql="+test.mysql)
-			if code != exitFailed || !strings.Contains(stderr, test.what) || strings.Contains(stderr, "a-secret") {
-				t.Errorf("%s: exit code %d, %q, want %q", name, code, stderr, test.what)
-			}
-			if took := time.Since(began); took > 2*connectTimeout {
-				t.Errorf("%s took %s", name, took)
-			}
+			t.Run(name+" cannot "+test.what, func(t *testing.T) {
+				t.Parallel() // each waits for its timeout
+				began := time.Now()
+				code, _, stderr := command(t, name, "any", "--redis="+redis.URL(), "--nats="+test.nats, "--mysql="+test.mysql)
+				if code != exitFailed || !strings.Contains(stderr, test.what) || strings.Contains(stderr, "a-secret") {
+					t.Errorf("exit code %d, %q, want %q", code, stderr, test.what)
+				}
+				if took := time.Since(began); took > 2*connectTimeout {
+					t.Errorf("it took %s", took)
+				}
+			})
 		}
 	}
 }
