@@ -70,13 +70,14 @@ type adjustment struct {
 
 	saleID, sku string
 	ref         string // names it in the books
+	actor       string
 }
 
 // newAdjustment names an adjustment: one key always names the same one of an
 // item. Without a key each is another. No user can be called what stands for the
 // user here, because of the space.
-func newAdjustment(saleID, sku, key string, body adjustBody) adjustment {
-	return adjustment{adjustBody: body, saleID: saleID, sku: sku, ref: sale.OrderID(saleID, "adjust "+sku, key)}
+func newAdjustment(saleID, sku, key, actor string, body adjustBody) adjustment {
+	return adjustment{adjustBody: body, saleID: saleID, sku: sku, actor: actor, ref: sale.OrderID(saleID, "adjust "+sku, key)}
 }
 
 // note is the reason as the stock log keeps it. When less was taken than asked
@@ -161,7 +162,7 @@ func (a *API) adjust(r *http.Request) (answer, error) {
 	}
 	// From here on the client leaving must not leave things half done.
 	ctx := context.WithoutCancel(r.Context())
-	ask := newAdjustment(s.ID, item.SKU, key, body)
+	ask := newAdjustment(s.ID, item.SKU, key, actor(r), body)
 	if body.Stock != nil {
 		return a.setStock(ctx, s, item, &ask)
 	}
@@ -199,7 +200,7 @@ func (a *API) repeated(ctx context.Context, ask *adjustment, record ledger.Adjus
 // raise decides in the ledger and then gives the units to Redis.
 func (a *API) raise(ctx context.Context, ask *adjustment) (answer, error) {
 	up, err := a.Ledger.AdjustUp(ctx, ledger.Adjustment{
-		SaleID: ask.saleID, SKU: ask.sku, Delta: ask.Delta, Ref: ask.ref, Actor: actor, Reason: ask.Reason,
+		SaleID: ask.saleID, SKU: ask.sku, Delta: ask.Delta, Ref: ask.ref, Actor: ask.actor, Reason: ask.Reason,
 	})
 	switch {
 	case errors.Is(err, ledger.ErrRefReused):
@@ -254,7 +255,7 @@ func (a *API) take(ctx context.Context, s sale.Sale, ask *adjustment) (taken int
 	empty := false
 	for range a.cfg.TakeAttempts {
 		got, err := a.Engine.Take(ctx, grab.Adjustment{
-			SaleID: ask.saleID, SKU: ask.sku, Units: want, ID: ask.ref, Note: sale.AdjustmentNote(actor, ask.note(-want)),
+			SaleID: ask.saleID, SKU: ask.sku, Units: want, ID: ask.ref, Note: sale.AdjustmentNote(ask.actor, ask.note(-want)),
 		})
 		if err != nil {
 			return 0, false, fmt.Errorf("take stock of sale %s: %w", ask.saleID, err)

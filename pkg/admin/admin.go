@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/grab"
@@ -27,6 +28,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/reconcile"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
+	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
 // Ledger is what the API needs of MySQL. A *ledger.Ledger has it.
@@ -130,7 +132,9 @@ type Parts struct {
 
 // Config bounds the API. The zero value of a field means its default.
 type Config struct {
-	Key              string        // bearer key of the callers; required
+	// Callers are those who may call: by the bearer key that they send, the name that the
+	// books give them. One is required.
+	Callers          map[string]string
 	StateTimeout     time.Duration // one look into Redis; default 1s
 	LoadTimeout      time.Duration // how long an approval waits for the sale to be loaded; default 5s
 	TakeTimeout      time.Duration // taking stock from Redis, all attempts; default 5s
@@ -146,7 +150,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.TakeAttempts == 0 {
 		c.TakeAttempts = 16
 	}
-	if c.Key == "" {
+	if len(c.Callers) == 0 {
 		return c, errors.New("admin: a key is required")
 	}
 	if c.TakeAttempts < 1 || c.TakeAttempts > 1000 {
@@ -180,7 +184,7 @@ func (c Config) withDefaults() (Config, error) {
 const maxTimeout = 75 * time.Second
 
 // actor is who the books say it was.
-const actor = "operator"
+func actor(r *http.Request) string { return web.Caller(r.Context()) }
 
 // API answers operators.
 type API struct {

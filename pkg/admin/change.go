@@ -129,7 +129,7 @@ func (a *API) changeSale(r *http.Request) (answer, error) {
 	if before.Status == sale.StatusDraft {
 		s, err = a.Ledger.EditDraft(ctx, before.ID, change.apply)
 	} else {
-		s, err = a.Ledger.EditSale(ctx, before.ID, ledger.Cause{Actor: actor, Reason: change.Reason}, change.apply)
+		s, err = a.Ledger.EditSale(ctx, before.ID, ledger.Cause{Actor: actor(r), Reason: change.Reason}, change.apply)
 	}
 	if err != nil {
 		return answer{}, noSale(err)

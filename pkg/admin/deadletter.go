@@ -93,7 +93,7 @@ func (a *API) cancelDeadLetter(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	err = a.DeadLetters.Cancel(context.WithoutCancel(r.Context()), saleID, orderID, actor, why.Reason)
+	err = a.DeadLetters.Cancel(context.WithoutCancel(r.Context()), saleID, orderID, actor(r), why.Reason)
 	if err != nil {
 		return answer{}, deadProblem(err)
 	}

@@ -133,7 +133,7 @@ func TestTheHistoryOfASaleSaysWhoChangedWhatAndWhy(t *testing.T) {
 	p, path, engine := openShop(t, "limits", []any{limit("user", "day", 2)})
 	p.change(engine, path, map[string]any{"limits": []any{limit("user", "day", 3)}, "per_user_limit": 3, "reason": "slow sale"})
 	p.adjust(http.StatusOK, path, "", 5, "found in the back")
-	p.ok(http.StatusOK, "POST", path+"/pause", map[string]any{"reason": "a complaint"})
+	p.ok(http.StatusOK, "POST", path+"/pause", map[string]any{"reason": "a complaint"}, "Authorization", "Bearer "+keyOfAnn)
 	p.ok(http.StatusOK, "POST", path+"/pause", map[string]any{"reason": "again"})
 	var lines []string
 	cursor := ""
@@ -151,7 +151,7 @@ func TestTheHistoryOfASaleSaysWhoChangedWhatAndWhy(t *testing.T) {
 per_user_limit: 1 -> 3 by operator (slow sale)
 limits.user_day.max: 2 -> 3 by operator (slow sale)
 items.A.stock: 10 -> 15 by operator (found in the back)
-status: approved -> paused by operator (a complaint)`
+status: approved -> paused by ann (a complaint)`
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("the history is\n%s\nwant\n%s", got, want)
 	}

@@ -151,7 +151,7 @@ func (a *API) cancelOrder(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	ctx := context.WithoutCancel(r.Context())
-	o, giveback, err := a.Ledger.Cancel(ctx, id, actor, why.Reason)
+	o, giveback, err := a.Ledger.Cancel(ctx, id, actor(r), why.Reason)
 	if state, ok := errors.AsType[*ledger.OrderStatusError](err); ok {
 		return answer{}, web.Conflict(web.CodeOrderNotCancellable, "an order that is "+string(state.Status)+" can't be cancelled").
 			With("order_status", string(state.Status))

@@ -33,7 +33,10 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-const key = "an-admin-key-for-tests"
+const (
+	key      = "an-admin-key-for-tests"
+	keyOfAnn = "an-admin-key-of-ann-s"
+)
 
 // wait is how long a test waits for something that is bound to happen.
 const wait = 60 * time.Second
@@ -89,7 +92,7 @@ func openPlane(t testing.TB, cfg admin.Config) *plane {
 // serve starts the admin service.
 func (p *plane) serve(cfg admin.Config) {
 	p.t.Helper()
-	cfg.Key = key
+	cfg.Callers = map[string]string{key: "operator", keyOfAnn: "ann"}
 	service, err := admin.NewService(admin.ServiceConfig{
 		Config: cfg, Ledger: p.ledger, Stock: p.stock, Stream: p.stream, Log: p.log,
 	})

@@ -59,14 +59,15 @@ func (a *API) putQuota(r *http.Request) (answer, error) {
 	q.Limit = *body.Limit
 	// The client leaving must not keep the catalogue behind the ledger.
 	ctx := context.WithoutCancel(r.Context())
+	by := ledger.Cause{Actor: actor(r), Reason: body.Reason}
 	status := http.StatusOK
-	s, err := a.changeQuota(ctx, q, &body)
+	s, err := a.changeQuota(ctx, q, &body, by)
 	if errors.Is(err, ledger.ErrNotFound) {
 		status = http.StatusCreated
 		s, err = a.makeQuota(ctx, q, &body)
 		if errors.Is(err, ledger.ErrSaleExists) { // somebody was first
 			status = http.StatusOK
-			s, err = a.changeQuota(ctx, q, &body)
+			s, err = a.changeQuota(ctx, q, &body, by)
 		}
 	}
 	if err != nil {
@@ -96,8 +97,7 @@ func (a *API) makeQuota(ctx context.Context, q sale.Quota, body *quotaBody) (sal
 }
 
 // changeQuota answers ledger.ErrNotFound when there is no such quota.
-func (a *API) changeQuota(ctx context.Context, q sale.Quota, body *quotaBody) (sale.Sale, error) {
-	by := ledger.Cause{Actor: actor, Reason: body.Reason}
+func (a *API) changeQuota(ctx context.Context, q sale.Quota, body *quotaBody, by ledger.Cause) (sale.Sale, error) {
 	return a.Ledger.EditSale(ctx, sale.QuotaSaleID(q.Key), by, func(s *sale.Sale) error {
 		have, err := sale.QuotaOf(s)
 		if err != nil {

@@ -42,7 +42,7 @@ func (a *API) returnOrder(r *http.Request) (answer, error) {
 	if body.Reason != "" && !validReason(body.Reason) {
 		return answer{}, web.InvalidField("reason", reasonRange)
 	}
-	back := ledger.Return{OrderID: id, ID: body.ReturnID, Actor: actor, Reason: body.Reason}
+	back := ledger.Return{OrderID: id, ID: body.ReturnID, Actor: actor(r), Reason: body.Reason}
 	for _, line := range body.Items {
 		back.Lines = append(back.Lines, sale.Line{SKU: line.SKU, Quantity: line.Quantity})
 	}

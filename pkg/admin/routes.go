@@ -63,7 +63,7 @@ func Routes() []string {
 	return patterns
 }
 
-// Mount registers the API's routes. Each one asks for the key first.
+// Mount registers the API's routes. Each one asks for a key first.
 func (a *API) Mount(router *web.Router) {
 	for _, route := range routes {
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func (a *API) Mount(router *web.Router) {
 			}
 			web.Write(w, done.status, done.body)
 		})
-		router.Handle(route.pattern, web.RequireKey(a.cfg.Key, handler))
+		router.Handle(route.pattern, web.RequireCallers(a.cfg.Callers, handler))
 	}
 }
 

@@ -144,7 +144,7 @@ func (a *API) moved(r *http.Request, m move) (sale.Sale, error) {
 	}
 	// The client leaving must not keep the catalogue behind the ledger.
 	ctx := context.WithoutCancel(r.Context())
-	s, err := a.Ledger.EditSale(ctx, id, ledger.Cause{Actor: actor, Reason: why.Reason}, m.apply)
+	s, err := a.Ledger.EditSale(ctx, id, ledger.Cause{Actor: actor(r), Reason: why.Reason}, m.apply)
 	if err != nil {
 		return sale.Sale{}, noSale(err)
 	}

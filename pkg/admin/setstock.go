@@ -45,7 +45,7 @@ func (a *API) restock(ctx context.Context, ask *adjustment) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReconcileTimeout)
 	defer cancel()
 	set, err := a.Restocker.SetStock(ctx, ledger.StockChange{
-		SaleID: ask.saleID, SKU: ask.sku, Stock: *ask.Stock, Ref: ask.ref, Actor: actor, Reason: ask.Reason,
+		SaleID: ask.saleID, SKU: ask.sku, Stock: *ask.Stock, Ref: ask.ref, Actor: ask.actor, Reason: ask.Reason,
 	})
 	switch {
 	case errors.Is(err, ledger.ErrLimited):

@@ -87,6 +87,8 @@ func TestSettingsWorkInACommandLineWithCommands(t *testing.T) {
 func TestValuesOutOfRangeAreRefusedWithTheRange(t *testing.T) {
 	grab := []string{"--trust-user-header"}
 	order := []string{"--trust-user-header", "--mysql=u:p@tcp(h:1)/db"}
+	const longKey = "a-key-of-sixteen-bytes"
+	admin := append(order[1:], "--admin-key="+longKey)
 	for _, test := range []struct {
 		grammar any
 		base    []string
@@ -114,6 +116,9 @@ func TestValuesOutOfRangeAreRefusedWithTheRange(t *testing.T) {
 		{new(Reconciler), nil, "--chunk=1", "--mysql: must be given"},
 		{new(Admin), order[1:], "--listen=:1", "missing flags: --admin-key=KEY"},
 		{new(Admin), order[1:], "--admin-key=fifteen-bytes-x", "--admin-key: must be at least 16 characters"},
+		{new(Admin), admin, "--admin-keys=ann=" + longKey + ",ben", "--admin-keys: entry 2 must be NAME=KEY: a name of 1 to 64 letters, digits and . _ @ -, and a key of at least 16 characters"},
+		{new(Admin), admin, "--admin-keys=ann smith=" + longKey, "--admin-keys: entry 1 must be NAME=KEY: a name of 1 to 64 letters, digits and . _ @ -, and a key of at least 16 characters"},
+		{new(Admin), admin, "--admin-keys=ann=" + longKey + ",ben=" + longKey, "--admin-keys: entry 2 has a key that another one has, too"},
 		{new(Dev), nil, "--chunk=many", `--chunk: expected a valid 64 bit int but got "many"`},
 		{new(Dev), nil, "--ack-wait=5", `--ack-wait: expected duration but got "5": time: missing unit in duration "5"`},
 		{new(Dev), nil, "--bach-maxx=5", "unknown flag --bach-maxx, did you mean \"--batch-max\"?"},

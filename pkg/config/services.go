@@ -44,13 +44,14 @@ type Reconciler struct {
 
 // Admin is the configuration of the admin service.
 type Admin struct {
-	HTTP     HTTP     `embed:"" group:"HTTP" set:"listen=127.0.0.1:8084"`
-	Redis    Redis    `embed:"" group:"Redis"`
-	NATS     NATS     `embed:"" group:"NATS"`
-	MySQL    MySQL    `embed:"" group:"MySQL"`
-	AdminKey AdminKey `embed:"" group:"Admin"`
-	Log      Log      `embed:"" group:"Log"`
-	Events   Events   `embed:"" group:"Events"`
+	HTTP      HTTP      `embed:"" group:"HTTP" set:"listen=127.0.0.1:8084"`
+	Redis     Redis     `embed:"" group:"Redis"`
+	NATS      NATS      `embed:"" group:"NATS"`
+	MySQL     MySQL     `embed:"" group:"MySQL"`
+	AdminKey  AdminKey  `embed:"" group:"Admin"`
+	AdminKeys AdminKeys `embed:"" group:"Admin"`
+	Log       Log       `embed:"" group:"Log"`
+	Events    Events    `embed:"" group:"Events"`
 }
 
 // Dev is the configuration of doorbuster dev: every role in one process on one
@@ -59,6 +60,7 @@ type Dev struct {
 	HTTP      HTTP            `embed:"" group:"HTTP" set:"listen=127.0.0.1:8080"`
 	Data      string          `name:"data" placeholder:"DIR" help:"Folder for what the embedded backends keep. Empty takes a temporary one, removed at the end."`
 	AdminKey  string          `name:"admin-key" secret:"" placeholder:"KEY" help:"Key that callers of the admin API send as a bearer token. Empty makes one up and prints it."`
+	AdminKeys AdminKeys       `embed:"" group:"Admin"`
 	Redis     Redis           `embed:"" group:"Redis" set:"redis=" set:"redishelp= Empty runs an embedded one."`
 	NATS      NATS            `embed:"" group:"NATS" set:"nats=" set:"natshelp= Empty runs an embedded one."`
 	MySQL     MySQL           `embed:"" group:"MySQL" set:"mysqlhelp= Empty runs an embedded SQLite."`

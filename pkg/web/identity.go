@@ -186,18 +186,27 @@ func bearer(r *http.Request) (string, *Problem) {
 	return token, nil
 }
 
-// RequireKey lets only requests through that carry the key as a bearer token.
-func RequireKey(key string, next http.Handler) http.Handler {
-	return RequireKeys([]string{key}, next)
+// RequireKeys lets only requests through that carry one of the keys as a bearer
+// token; none does when there is no key.
+func RequireKeys(keys []string, next http.Handler) http.Handler {
+	callers := make(map[string]string, len(keys))
+	for _, key := range keys {
+		callers[key] = ""
+	}
+	return RequireCallers(callers, next)
 }
 
-// RequireKeys lets only requests through that carry one of the keys as a bearer
-// token; none does when there is no key. The comparison takes the same time whatever
+// RequireCallers is RequireKeys for callers that have names, by their keys; Caller
+// tells the handler which of them it is. The comparison takes the same time whatever
 // was sent.
-func RequireKeys(keys []string, next http.Handler) http.Handler {
-	wanted := make([][sha256.Size]byte, len(keys))
-	for i, key := range keys {
-		wanted[i] = sha256.Sum256([]byte(key))
+func RequireCallers(callers map[string]string, next http.Handler) http.Handler {
+	type caller struct {
+		sum  [sha256.Size]byte
+		name string
+	}
+	wanted := make([]caller, 0, len(callers))
+	for key, name := range callers {
+		wanted = append(wanted, caller{sha256.Sum256([]byte(key)), name})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, problem := bearer(r)
@@ -206,14 +215,24 @@ func RequireKeys(keys []string, next http.Handler) http.Handler {
 			return
 		}
 		got := sha256.Sum256([]byte(token))
-		known := 0
+		known := -1
 		for i := range wanted {
-			known |= subtle.ConstantTimeCompare(got[:], wanted[i][:])
+			if subtle.ConstantTimeCompare(got[:], wanted[i].sum[:]) == 1 {
+				known = i
+			}
 		}
-		if known != 1 {
+		if known < 0 {
 			Fail(w, r, Unauthorized("the key is not valid"))
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, wanted[known].name)))
 	})
+}
+
+type callerKey struct{}
+
+// Caller is the name of who sent the request, behind RequireCallers.
+func Caller(ctx context.Context) string {
+	name, _ := ctx.Value(callerKey{}).(string)
+	return name
 }

@@ -334,11 +334,14 @@ func TestIdentityThatCannotBeMade(t *testing.T) {
 	}
 }
 
-func TestRequireKey(t *testing.T) {
+func TestACallerIsKnownByItsKey(t *testing.T) {
 	const key = "a-key-of-16-bytes-or-more"
-	handler := RequireKey(key, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "in") }))
-	if w := serve(handler, newRequest(t, http.MethodGet, "/", "", "Authorization", "Bearer "+key)); w.Code != http.StatusOK || w.Body.String() != "in" {
-		t.Errorf("%d %s", w.Code, w.Body)
+	callers := map[string]string{key: "ann", "another-key-of-the-same": "ann", "a-key-of-somebody-else": "ben"}
+	handler := RequireCallers(callers, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, Caller(r.Context())) }))
+	for key, name := range callers {
+		if w := serve(handler, newRequest(t, http.MethodGet, "/", "", "Authorization", "Bearer "+key)); w.Code != http.StatusOK || w.Body.String() != name {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, name)
+		}
 	}
 	for _, sent := range []string{"", "Bearer", "Bearer ", "Bearer " + key[1:], "Bearer " + key + "x", "Bearer  " + key, "Basic " + key, key} {
 		w := serve(handler, newRequest(t, http.MethodGet, "/", "", "Authorization", sent))

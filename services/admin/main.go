@@ -29,7 +29,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Admin) (daemon.Role
 		return nil, err
 	}
 	service, err := admin.NewService(admin.ServiceConfig{
-		Config: admin.Config{Key: cfg.AdminKey.Key}, PublishDeadline: cfg.NATS.PublishTimeout,
+		Config: admin.Config{Callers: cfg.AdminKeys.Callers(cfg.AdminKey.Key)}, PublishDeadline: cfg.NATS.PublishTimeout,
 		Ledger: ledger, Stock: store, Stream: stream, Log: d.Log,
 	})
 	if err != nil {

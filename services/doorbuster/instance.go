@@ -149,7 +149,7 @@ func (i *instance) makeRoles(ctx context.Context) error {
 		return err
 	}
 	i.admin, err = admin.NewService(admin.ServiceConfig{
-		Config: admin.Config{Key: i.key}, PublishDeadline: i.cfg.NATS.PublishTimeout,
+		Config: admin.Config{Callers: i.cfg.AdminKeys.Callers(i.key)}, PublishDeadline: i.cfg.NATS.PublishTimeout,
 		Ledger: i.ledger, Stock: i.stock, Stream: i.stream, Log: log,
 	})
 	if err != nil {
