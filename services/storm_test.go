@@ -33,6 +33,7 @@ func TestAStormSellsTheWholeStockOnceEach(t *testing.T) {
 // whatever happens to Redis in the middle of a sale: no wrong sale before the
 // rebuild, recovery by itself, and at the end the whole stock is sold exactly once.
 func TestRedisMayLoseItsMemory(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		options []harness.RedisOption

@@ -88,7 +88,7 @@ func TestValuesOutOfRangeAreRefusedWithTheRange(t *testing.T) {
 	grab := []string{"--trust-user-header"}
 	order := []string{"--trust-user-header", "--mysql=u:p@tcp(h:1)/db"}
 	const longKey = "a-key-of-sixteen-bytes"
-	admin := append(order[1:], "--admin-key="+longKey)
+	admin := []string{order[1], "--admin-key=" + longKey}
 	for _, test := range []struct {
 		grammar any
 		base    []string

@@ -110,22 +110,25 @@ func (l *Ledger) recorded(tx *gorm.DB, e entry) (bool, error) {
 func (l *Ledger) dead(tx *gorm.DB, entries []entry, replayed string) (map[deadKey]bool, error) {
 	dead := make(map[deadKey]bool)
 	sales, err := l.salesWithDead(tx, entries)
-	if err != nil || len(sales) == 0 {
-		return dead, err
+	if err != nil {
+		return nil, err
 	}
-	for chunk := range slices.Chunk(entries, l.cfg.InsertRows) {
-		ids := make([]string, len(chunk))
-		for i, e := range chunk {
-			ids[i] = deadName(e.grant.OrderID)
+	for _, saleID := range sales {
+		var ids []string
+		for _, e := range entries {
+			if key := e.deadKey(); key.saleID == saleID && key.orderID != replayed {
+				ids = append(ids, key.orderID)
+			}
 		}
-		var rows []deadLetterRow
-		err := tx.Select("sale_id", "order_id").
-			Where("sale_id IN ? AND order_id IN ? AND order_id <> ?", sales, ids, replayed).Find(&rows).Error
-		if err != nil {
-			return nil, fmt.Errorf("look dead letters up: %w", err)
-		}
-		for _, r := range rows {
-			dead[deadKey{r.SaleID, r.OrderID}] = true
+		for chunk := range slices.Chunk(ids, l.cfg.InsertRows) {
+			var found []string
+			err := tx.Model(&deadLetterRow{}).Where("sale_id = ? AND order_id IN ?", saleID, chunk).Pluck("order_id", &found).Error
+			if err != nil {
+				return nil, fmt.Errorf("look dead letters of sale %s up: %w", saleID, err)
+			}
+			for _, id := range found {
+				dead[deadKey{saleID, id}] = true
+			}
 		}
 	}
 	return dead, nil
@@ -308,7 +311,10 @@ func (l *Ledger) rejectOrder(tx *gorm.DB, e entry) error {
 	if err := p.enter(e, sale.ReasonAdmin); err != nil {
 		return err
 	}
-	return l.writeOrders(tx, p)
+	if err := l.writeOrders(tx, p); err != nil {
+		return err
+	}
+	return l.writeEvents(tx, p)
 }
 
 func (r *deadLetterRow) deadLetter() DeadLetter {

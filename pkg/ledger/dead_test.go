@@ -1,8 +1,6 @@
 package ledger_test
 
 import (
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -230,50 +228,6 @@ func TestBuryingWaitsForWhoHoldsTheItems(t *testing.T) {
 		t.Errorf("%v is not called transient, or permanent", err)
 	}
 	equal(t, "letters", d.count(t, "SELECT COUNT(*) FROM dead_letters"), 0)
-}
-
-func TestWhatIsBuriedWhileItWaitsForItsItemsIsNotRecorded(t *testing.T) {
-	dsn := harness.SharedMariaDB(t).NewDatabase(t)
-	d := desk{open(t, ledger.Config{DSN: dsn}), openRaw(t, "mysql", dsn), false}
-	createSale(t, d, "s")
-	unlucky, other := grab("s", "ann", "1", "A", 1), grab("s", "ben", "1", "A", 1)
-	burial, err := d.raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = burial.Rollback() }()
-	_, err = burial.ExecContext(t.Context(), "SELECT * FROM items WHERE sku = 'A' FOR UPDATE")
-	must(t, err)
-	recorded := make(chan ledger.Result, 1)
-	go func() {
-		r, err := d.Record(context.WithoutCancel(t.Context()), batchOf(1, unlucky, other))
-		if err != nil {
-			t.Error(err)
-		}
-		recorded <- r
-	}()
-	harness.Eventually(t, 10*time.Second, "the orders are written before the items are free", func() (bool, string) {
-		n := d.uncommitted(t, "SELECT COUNT(*) FROM orders")
-		return n == 2, fmt.Sprint(n)
-	})
-	_, err = burial.ExecContext(t.Context(), `INSERT INTO dead_letters (sale_id, order_id, stream_id, seq, generation, reason, attempts, record, status, at, updated_at)
-		VALUES ('s', ?, 1, 1, 3, '', 1, '', 'open', NOW(), NOW())`, unlucky.OrderID)
-	must(t, err)
-	must(t, burial.Commit())
-
-	r := <-recorded
-	equal(t, "orders and duplicates", fmt.Sprint(r.Orders, r.Duplicates), "1 1")
-	equal(t, "orders of what is buried", d.count(t, "SELECT COUNT(*) FROM orders WHERE id = ?", unlucky.OrderID), 0)
-	equal(t, "events of what is buried", d.count(t, "SELECT COUNT(*) FROM events WHERE order_id = ?", unlucky.OrderID), 0)
-	equal(t, "orders of the other", d.count(t, "SELECT COUNT(*) FROM orders WHERE id = ?", other.OrderID), 1)
-}
-
-// uncommitted is what a query counts when it sees what others have not committed yet.
-func (d desk) uncommitted(t testing.TB, query string) (n int64) {
-	t.Helper()
-	tx, err := d.raw.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadUncommitted})
-	must(t, err)
-	must(t, tx.QueryRowContext(t.Context(), query).Scan(&n))
-	must(t, tx.Commit())
-	return n
 }
 
 func TestACancelledLetterOfARecordedReductionGivesNothingBack(t *testing.T) {

@@ -12,8 +12,9 @@
 //	sales < items (by sale, SKU) < dead_letters < orders (by id) < counters (by key) < flows < givebacks < progress
 //	< deliveries
 //
-// A new order is inserted before its items are locked: nobody else can see its row or
-// want it, but for another who inserts the same one, and whom the key makes begin again.
+// A new order is inserted before its items are locked. Until it is committed its row can
+// be met by who inserts the same order, whom the key makes begin again, and by who locks
+// it by its id: therefore orders are read without a lock first.
 // Events are inserted by whom they tell of and deleted by who has published them;
 // nobody waits for their rows.
 //
@@ -135,6 +136,8 @@ type database interface {
 	dialect
 	// transient, duplicate (of a key) and permanent judge an error of the driver; see change.
 	transient(err error) bool
+	// waitedInVain tells the one of them that undid its statement only.
+	waitedInVain(err error) bool
 	duplicate(err error) bool
 	permanent(err error) bool
 	close() error

@@ -207,6 +207,11 @@ func (m *mysqlDatabase) transient(err error) bool {
 	return false
 }
 
+func (m *mysqlDatabase) waitedInVain(err error) bool {
+	var refused *mysql.MySQLError
+	return errors.As(err, &refused) && refused.Number == mysqlLockWaitTimeout
+}
+
 func (m *mysqlDatabase) duplicate(err error) bool {
 	var refused *mysql.MySQLError
 	return errors.As(err, &refused) && refused.Number == mysqlDuplicateKey

@@ -17,7 +17,11 @@ import (
 func (l *Ledger) Pay(ctx context.Context, orderID string) (sale.Order, error) {
 	var order sale.Order
 	err := l.change(ctx, "pay order "+orderID, func(tx *gorm.DB) error {
-		row, err := take[orderRow](tx.Where("id = ?", orderID).Clauses(clause.Locking{Strength: "UPDATE"}))
+		key := tx.Where("id = ?", orderID).Session(&gorm.Session{})
+		if _, err := take[orderRow](key); err != nil {
+			return err // not written yet: nothing to wait for
+		}
+		row, err := take[orderRow](key.Clauses(clause.Locking{Strength: "UPDATE"}))
 		if err != nil {
 			return err
 		}

@@ -92,8 +92,7 @@ func (l *Ledger) record(tx *gorm.DB, entries []entry, replayed string) (*posting
 		return nil, err
 	}
 	p, err := l.postAll(tx, fresh, replayed, nil)
-	var oversold *oversoldError
-	if errors.As(err, &oversold) {
+	if oversold, ok := errors.AsType[*oversoldError](err); ok {
 		p, err = l.postAll(tx, fresh, replayed, oversold.orders)
 	}
 	if err != nil {
@@ -113,20 +112,22 @@ func (e *oversoldError) Error() string {
 // postAll writes entries, all or none. The orders among the refused become rejected
 // ones; it answers *oversoldError when others have to be.
 //
-// Orders and their events are most of the rows and are written before the items are
-// locked: nobody else can see or want them, so that transactions of one SKU write
-// theirs side by side. Whether the orders get their stock is decided under the lock.
+// Orders are the largest rows and are written before the items are locked, so that
+// transactions of one SKU write theirs side by side. Whether they get their stock is
+// decided under the lock. Their events come after it: who settles events may scan the
+// whole table, and must not wait for one that waits for an item.
 func (l *Ledger) postAll(tx *gorm.DB, fresh []entry, replayed string, refused map[string]bool) (*posting, error) {
 	var p *posting
-	return p, tx.Transaction(func(tx *gorm.DB) error {
-		if err := l.enter(tx, fresh, refused); err != nil {
+	err := tx.Transaction(func(tx *gorm.DB) error {
+		entered, err := l.enter(tx, fresh, refused)
+		if err != nil {
 			return err
 		}
 		limited, err := l.limited(tx, fresh)
 		if err != nil {
 			return err
 		}
-		locked, err := l.lockItems(tx, itemsOf(fresh))
+		locked, err := l.awaitItems(tx, itemsOf(fresh))
 		if err != nil {
 			return err
 		}
@@ -134,16 +135,17 @@ func (l *Ledger) postAll(tx *gorm.DB, fresh []entry, replayed string, refused ma
 			return err
 		}
 		p = newPosting(locked)
-		p.limited = limited
+		p.limited, p.events = limited, entered.events
 		if err := p.postAll(fresh, refused); err != nil {
 			return err
 		}
 		return l.writePosting(tx, p)
 	})
+	return p, err
 }
 
-// enter writes the orders of the entries, by id, and their events.
-func (l *Ledger) enter(tx *gorm.DB, fresh []entry, refused map[string]bool) error {
+// enter writes the orders of the entries, by id. Their events are still to be written.
+func (l *Ledger) enter(tx *gorm.DB, fresh []entry, refused map[string]bool) (*posting, error) {
 	p := newPosting(nil)
 	for _, e := range fresh {
 		if e.invalid != nil || e.grant.Kind == sale.GrantAdjust {
@@ -154,10 +156,10 @@ func (l *Ledger) enter(tx *gorm.DB, fresh []entry, refused map[string]bool) erro
 			reason = sale.ReasonOversold
 		}
 		if err := p.enter(e, reason); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return l.writeOrders(tx, p)
+	return p, l.writeOrders(tx, p)
 }
 
 func (l *Ledger) writeOrders(tx *gorm.DB, p *posting) error {
@@ -165,10 +167,30 @@ func (l *Ledger) writeOrders(tx *gorm.DB, p *posting) error {
 	if err := insert(tx, p.orders, l.cfg.InsertRows); err != nil {
 		return fmt.Errorf("insert orders: %w", err)
 	}
-	return l.writeEvents(tx, p)
+	return nil
 }
 
-// stillAlive answers errOvertaken when an entry has become a dead letter before its items
+// awaitItems is lockItems for a transaction that has written a lot: it waits for its
+// turn again without writing all that again. A wait that was too long undoes the statement
+// only; where the server is set to undo the transaction, the savepoint is gone, and
+// with it this transaction.
+func (l *Ledger) awaitItems(tx *gorm.DB, keys []itemKey) ([]itemRow, error) {
+	const turn = "turn"
+	for attempt := 1; ; attempt++ {
+		if err := tx.SavePoint(turn).Error; err != nil {
+			return nil, err
+		}
+		locked, err := l.lockItems(tx, keys)
+		if err == nil || attempt == l.cfg.Attempts || !l.store.waitedInVain(err) || tx.Statement.Context.Err() != nil {
+			return locked, err
+		}
+		if tx.RollbackTo(turn).Error != nil {
+			return nil, err
+		}
+	}
+}
+
+// stillAlive answers errStale when an entry has become a dead letter before its items
 // were locked. From then on nobody buries it.
 func (l *Ledger) stillAlive(tx *gorm.DB, entries []entry, replayed string) error {
 	dead, err := l.dead(tx, entries, replayed)
@@ -177,7 +199,7 @@ func (l *Ledger) stillAlive(tx *gorm.DB, entries []entry, replayed string) error
 	}
 	for _, e := range entries {
 		if dead[e.deadKey()] {
-			return fmt.Errorf("order %s of sale %s was buried: %w", e.grant.OrderID, e.saleID, errOvertaken)
+			return fmt.Errorf("order %s of sale %s was buried: %w", e.grant.OrderID, e.saleID, errStale)
 		}
 	}
 	return nil

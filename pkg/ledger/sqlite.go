@@ -98,6 +98,8 @@ func (s *sqliteDatabase) transient(err error) bool {
 	return primary == sqliteBusy || primary == sqliteLocked
 }
 
+func (s *sqliteDatabase) waitedInVain(error) bool { return false } // who writes has locked everything
+
 func (s *sqliteDatabase) duplicate(err error) bool {
 	switch sqliteCode(err) {
 	case sqliteConstraintPrimary, sqliteConstraintUnique, sqliteConstraintRowID:

@@ -23,14 +23,23 @@ func (l *Ledger) change(ctx context.Context, what string, do func(tx *gorm.DB) e
 			return nil
 		}
 		if attempt == l.cfg.Attempts || !l.transient(err) || !backoff.Pause(ctx, backoff.Delay(attempt, l.cfg.RetryMin, l.cfg.RetryMax)) {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", what, inTime(ctx, err))
 		}
 	}
 }
 
-// errOvertaken says that another transaction has changed what this one had found
-// before its locks; begun again, it finds the change.
-var errOvertaken = errors.New("overtaken by another transaction")
+// inTime says of an error that the time was up, when it was: the error may be what came
+// of that, or one that would have passed.
+func inTime(ctx context.Context, err error) error {
+	if over := ctx.Err(); over != nil && !errors.Is(err, over) {
+		return fmt.Errorf("%w: %w", over, err)
+	}
+	return err
+}
+
+// errStale says that another transaction has changed what this one had found before
+// its locks; begun again, it finds the change.
+var errStale = errors.New("changed by another transaction")
 
 // transient reports whether the same transaction may succeed when it is begun again
 // now: a row that another has inserted meanwhile is then found.
@@ -49,7 +58,7 @@ func (l *Ledger) Transient(err error) bool { return timeIsUp(err) || l.passing(e
 
 func (l *Ledger) passing(err error) bool {
 	var network net.Error
-	return errors.Is(err, errOvertaken) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
+	return errors.Is(err, errStale) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || l.store.transient(err)
 }
 

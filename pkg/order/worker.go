@@ -252,7 +252,7 @@ func (w *Worker) runOnce(ctx context.Context, messages []stream.Message) ([]stre
 		tally: Tally{Retried: make(map[string]int)},
 	}
 	deliveries := r.decode(ctx, messages)
-	w.fetchSize.Store(int64(w.nextFetch(deliveries)))
+	w.fetchSize.Store(w.nextFetch(deliveries))
 	for _, p := range r.parts(deliveries) {
 		if r.away {
 			r.retryAll(p, ReasonAway)
@@ -263,14 +263,14 @@ func (w *Worker) runOnce(ctx context.Context, messages []stream.Message) ([]stre
 	return r.results, r.tally
 }
 
-// nextFetch returns how many messages like these make a transaction, and at most twice as
-// many as there were: the next ones may be larger. Whoever fetches more than he can
-// write keeps them from loops that have nothing to do.
-func (w *Worker) nextFetch(deliveries []*delivery) int {
+// nextFetch returns how many messages like these make a transaction. It grows twofold at
+// most, because the next ones may be larger. Whoever fetches more than he can write keeps
+// them from loops that have nothing to do.
+func (w *Worker) nextFetch(deliveries []*delivery) int64 {
 	grants := 0
 	for _, d := range deliveries {
 		grants += len(d.batch.Grants)
 	}
-	n := len(deliveries)
-	return min(n*w.cfg.GrantsPerTx/max(grants, 1), 2*n)
+	n := int64(len(deliveries))
+	return min(n*int64(w.cfg.GrantsPerTx)/int64(max(grants, 1)), 2*max(n, w.fetchSize.Load()), int64(w.cfg.FetchMax))
 }

@@ -11,6 +11,7 @@ import (
 
 // A command on the backends themselves ends with an error, and soon, when one is away.
 func TestACommandOnBackendsThatAreAwayEndsWithAnError(t *testing.T) {
+	t.Parallel()
 	redis, nats, mysql := harness.Redis(t), harness.NATS(t), harness.MariaDB(t)
 	s := openShop(t, "--redis="+redis.URL(), "--nats="+nats.URL(), "--mysql="+mysql.DSN("shop"))
 	s.stop()
