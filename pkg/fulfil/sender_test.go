@@ -2,6 +2,7 @@ package fulfil_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -422,6 +423,24 @@ func TestWithoutASecretNobodyIsCalled(t *testing.T) {
 	}
 	s.send(keen) // a process that has one
 	s.await(ledger.DeliveryDelivered, id)
+}
+
+func TestTheMetricsTellHowManyDeliveriesWait(t *testing.T) {
+	s := openShop(t)
+	s.sale("s", "http://127.0.0.1:1")
+	ids := s.orders("s", 3)
+	db := get[*sql.DB](t)(sql.Open("mysql", s.dsn))
+	defer db.Close()
+	get[sql.Result](t)(db.ExecContext(t.Context(), "UPDATE deliveries SET status = 'parked' WHERE order_id = ?", ids[0]))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { must(t, fulfil.NewBacklog(s.ledger, s.metrics.Waiting, s.metrics.Parked).Run(ctx)) })
+	harness.Eventually(t, wait, "both gauges are set", func() (bool, string) {
+		waiting, parked := testutil.ToFloat64(s.metrics.Waiting), testutil.ToFloat64(s.metrics.Parked)
+		return waiting == 2 && parked == 1, fmt.Sprint(waiting, parked)
+	})
+	stop()
+	running.Wait()
 }
 
 func TestSenderRefusesSettingsOutOfRange(t *testing.T) {

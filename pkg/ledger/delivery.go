@@ -53,6 +53,15 @@ type Delivery struct {
 	UpdatedAt time.Time
 }
 
+// CountDeliveries returns how many deliveries are in a state, of all sales.
+func (l *Ledger) CountDeliveries(ctx context.Context, status DeliveryStatus) (int64, error) {
+	var n int64
+	if err := l.read.WithContext(ctx).Model(&deliveryRow{}).Where("status = ?", status).Count(&n).Error; err != nil {
+		return 0, fmt.Errorf("count %s deliveries: %w", status, err)
+	}
+	return n, nil
+}
+
 // ErrNoFulfilment says that a sale's rules name no receiver.
 var ErrNoFulfilment = errors.New("the sale has no fulfilment")
 

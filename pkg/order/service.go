@@ -19,14 +19,15 @@ import (
 // Service is the order role: the worker, the HTTP for the owners of orders, and the
 // end of those that are not paid.
 type Service struct {
-	api    *API
-	quotas *Quotas
-	worker *Worker
-	expiry *Expiry
-	lag    *Lag
-	catch  *CatchUp
-	tell   *Publisher
-	sender *fulfil.Sender
+	api     *API
+	quotas  *Quotas
+	worker  *Worker
+	expiry  *Expiry
+	lag     *Lag
+	catch   *CatchUp
+	tell    *Publisher
+	sender  *fulfil.Sender
+	backlog *fulfil.Backlog
 }
 
 // AllGivebacks gives stock back in Redis, one decision at a time or many.
@@ -87,6 +88,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	return &Service{
 		api: api, quotas: NewQuotas(api, cfg.Ledger, cfg.Gateways.Keys), worker: worker, expiry: expiry, lag: NewLag(cfg.Ledger, cfg.Stream, cfg.Metrics.StreamLag),
 		catch: NewCatchUp(0, cfg.Ledger, cfg.Stream, cfg.Metrics.Rewinds, cfg.Log), tell: tell, sender: sender,
+		backlog: fulfil.NewBacklog(cfg.Ledger, cfg.Calls.Waiting, cfg.Calls.Parked),
 	}, nil
 }
 
@@ -116,6 +118,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { return s.catch.Run(ctx) })
 	group.Go(func() error { return s.tell.Run(ctx) })
 	group.Go(func() error { return s.sender.Run(ctx) })
+	group.Go(func() error { return s.backlog.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("order service: %w", err)
 	}

@@ -181,6 +181,8 @@ func (r *Reconciler) tell(report *Report) {
 	switch {
 	case report.Violations.Count > 0:
 		r.log.Error("sale was restored with violations", append(attrs, "violations", report.Violations.Count)...)
+	case report.Result == ResultRestored && report.Found.LastGeneration == 0:
+		r.log.Info("sale was loaded for the first time", attrs...)
 	case report.Result == ResultRestored:
 		r.log.Info("sale was restored", attrs...)
 	default:

@@ -8,6 +8,8 @@ type WebhookMetrics struct {
 	CallSeconds prometheus.Histogram // one call
 	InFlight    prometheus.Gauge     // calls under way
 	SlowHosts   prometheus.Gauge     // receivers that count as slow
+	Waiting     prometheus.Gauge     // deliveries that wait for their next call, of all processes
+	Parked      prometheus.Gauge     // deliveries that wait for an operator, of all processes
 	Ended       Counters             // deliveries that will not be called again, by their state
 	Failures    prometheus.Counter   // looks into the ledger, or results for it, that failed
 }
@@ -23,6 +25,8 @@ func NewWebhookMetrics(registerer prometheus.Registerer, results, ends []string)
 		CallSeconds: s.histogram("call_seconds", "Time of one webhook call.", webhookBuckets),
 		InFlight:    s.gauge("in_flight", "Webhook calls under way."),
 		SlowHosts:   s.gauge("slow_hosts", "Receivers that count as slow."),
+		Waiting:     s.gauge("waiting_deliveries", "Deliveries that wait for their next call; every process tells the same number."),
+		Parked:      s.gauge("parked_deliveries", "Deliveries that wait for an operator; every process tells the same number."),
 		Ended:       s.counters("ended_total", "Deliveries that came to an end, by state.", "state", ends),
 		Failures:    s.counter("ledger_failures_total", "Failed looks into the ledger for due webhooks, and results it did not take."),
 	}
