@@ -286,10 +286,7 @@ func TestPermanentBlamesTheRowOnly(t *testing.T) {
 	}
 	d.exec(t, "ALTER TABLE orders MODIFY user_id VARCHAR(128) NOT NULL")
 
-	other, err := d.raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	_, err = other.ExecContext(t.Context(), "SELECT * FROM items WHERE sku = 'A' FOR UPDATE")
-	must(t, err)
+	other := d.holdItems(t, "s")
 	_, err = d.Record(t.Context(), b)
 	if err == nil || d.Permanent(err) {
 		t.Errorf("a row that another holds: got %v", err)

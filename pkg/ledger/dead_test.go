@@ -214,13 +214,9 @@ func TestBuryingWaitsForWhoHoldsTheItems(t *testing.T) {
 	dsn := harness.SharedMariaDB(t).NewDatabase(t)
 	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: time.Second, Attempts: 1}), openRaw(t, "mysql", dsn), false}
 	createSale(t, d, "s")
-	tx, err := d.raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(t.Context(), "SELECT * FROM items WHERE sku = 'A' FOR UPDATE")
-	must(t, err)
+	d.holdItems(t, "s")
 	g := grab("s", "ann", "1", "A", 1)
-	err = d.BuryDead(t.Context(), ledger.DeadLetter{SaleID: "s", OrderID: g.OrderID, Record: sale.AppendGrant(nil, &g)})
+	err := d.BuryDead(t.Context(), ledger.DeadLetter{SaleID: "s", OrderID: g.OrderID, Record: sale.AppendGrant(nil, &g)})
 	if err == nil {
 		t.Fatal("a grant was buried while another held its items")
 	}

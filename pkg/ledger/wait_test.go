@@ -17,11 +17,7 @@ func TestWhatIsBuriedWhileItWaitsForItsItemsIsNotRecorded(t *testing.T) {
 	d := desk{open(t, ledger.Config{DSN: dsn}), openRaw(t, "mysql", dsn), false}
 	createSale(t, d, "s")
 	unlucky, other := grab("s", "ann", "1", "A", 1), grab("s", "ben", "1", "A", 1)
-	burial, err := d.raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = burial.Rollback() }()
-	_, err = burial.ExecContext(t.Context(), "SELECT * FROM items WHERE sku = 'A' FOR UPDATE")
-	must(t, err)
+	burial := d.holdItems(t, "s")
 	recorded := make(chan ledger.Result, 1)
 	go func() {
 		r, err := d.Record(context.WithoutCancel(t.Context()), batchOf(1, unlucky, other))
@@ -34,7 +30,7 @@ func TestWhatIsBuriedWhileItWaitsForItsItemsIsNotRecorded(t *testing.T) {
 		n := d.uncommitted(t, "SELECT COUNT(*) FROM orders")
 		return n == 2, fmt.Sprint(n)
 	})
-	_, err = burial.ExecContext(t.Context(), `INSERT INTO dead_letters (sale_id, order_id, stream_id, seq, generation, reason, attempts, record, status, at, updated_at)
+	_, err := burial.ExecContext(t.Context(), `INSERT INTO dead_letters (sale_id, order_id, stream_id, seq, generation, reason, attempts, record, status, at, updated_at)
 		VALUES ('s', ?, 1, 1, 3, '', 1, '', 'open', NOW(), NOW())`, unlucky.OrderID)
 	must(t, err)
 	must(t, burial.Commit())
@@ -50,15 +46,11 @@ func TestWhatIsBuriedWhileItWaitsForItsItemsIsNotRecorded(t *testing.T) {
 // want the same item.
 func TestAnOrderThatWaitsForItsItemKeepsNobodyElseWaiting(t *testing.T) {
 	dsn := harness.SharedMariaDB(t).NewDatabase(t)
-	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: time.Second}), openRaw(t, "mysql", dsn), false}
+	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: 2 * time.Second}), openRaw(t, "mysql", dsn), false}
 	createSale(t, d, "s")
 	createSale(t, d, "other")
 	record(t, d, batchOf(1, grab("other", "cat", "1", "A", 1)))
-	holder, err := d.raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = holder.Rollback() }()
-	_, err = holder.ExecContext(t.Context(), "SELECT * FROM items WHERE sale_id = 's' AND sku = 'A' FOR UPDATE")
-	must(t, err)
+	holder := d.holdItems(t, "s")
 	waiting := grab("s", "ann", "1", "A", 1)
 	recorded := make(chan error, 1)
 	began := time.Now()
@@ -71,7 +63,7 @@ func TestAnOrderThatWaitsForItsItemKeepsNobodyElseWaiting(t *testing.T) {
 		return n == 2, fmt.Sprint(n)
 	})
 
-	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // less than LockWait
+	soon, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // less than LockWait
 	defer cancel()
 	if _, err := d.Pay(soon, waiting.OrderID); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("pay an order that is not written yet: %v", err)
@@ -83,7 +75,7 @@ func TestAnOrderThatWaitsForItsItemKeepsNobodyElseWaiting(t *testing.T) {
 	must(t, err)
 
 	harness.Eventually(t, 10*time.Second, "the order has waited for longer than one statement does", func() (bool, string) {
-		return time.Since(began) > 2500*time.Millisecond, ""
+		return time.Since(began) > 4500*time.Millisecond, ""
 	})
 	equal(t, "orders written, the waiting one too", d.uncommitted(t, "SELECT COUNT(*) FROM orders"), 2)
 	must(t, holder.Rollback())
@@ -96,11 +88,7 @@ func TestATransactionWhoseTimeIsUpIsToldSo(t *testing.T) {
 	dsn := harness.SharedMariaDB(t).NewDatabase(t)
 	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: time.Second}), openRaw(t, "mysql", dsn), false}
 	createSale(t, d, "s")
-	holder, err := d.raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = holder.Rollback() }()
-	_, err = holder.ExecContext(t.Context(), "SELECT * FROM items FOR UPDATE")
-	must(t, err)
+	d.holdItems(t, "s")
 	for _, patience := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 1005 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := d.Record(ctx, batchOf(1, grab("s", "ann", "1", "A", 1)))
@@ -109,6 +97,17 @@ func TestATransactionWhoseTimeIsUpIsToldSo(t *testing.T) {
 			t.Errorf("after %s: %v is not called transient, or permanent", patience, err)
 		}
 	}
+}
+
+// holdItems locks the items of a sale until the transaction or the test ends.
+func (d desk) holdItems(t testing.TB, saleID string) *sql.Tx {
+	t.Helper()
+	tx, err := d.raw.BeginTx(t.Context(), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	_, err = tx.ExecContext(t.Context(), "SELECT * FROM items WHERE sale_id = ? FOR UPDATE", saleID)
+	must(t, err)
+	return tx
 }
 
 // uncommitted is what a query counts when it sees what others have not committed yet.
