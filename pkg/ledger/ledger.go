@@ -13,8 +13,9 @@
 //	< deliveries
 //
 // A new order is inserted before its items are locked. Until it is committed its row can
-// be met by who inserts the same order, whom the key makes begin again, and by who locks
-// it by its id: therefore orders are read without a lock first.
+// be met by who inserts the same order, whom the key makes begin again (three at once
+// may deadlock when the first gives up), and by who locks it by its id: therefore
+// orders are read without a lock first.
 // Events are inserted by whom they tell of and deleted by who has published them;
 // nobody waits for their rows.
 //

@@ -159,7 +159,7 @@ func TestABadCommandLineIsRefused(t *testing.T) {
 			t.Errorf("%v: exit code %d, %q", args, code, stderr)
 		}
 	}
-	t.Setenv("DOORBUSTER_ADMIN_KEYS", "x")
+	t.Setenv("DOORBUSTER_ADMIN_KEI", "x")
 	if code, _, stderr := command(t, "sale", "list"); code != exitBadUsage || !strings.Contains(stderr, "did you mean DOORBUSTER_ADMIN_KEY") {
 		t.Errorf("a misspelt variable: exit code %d, %q", code, stderr)
 	}
