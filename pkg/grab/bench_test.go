@@ -29,7 +29,7 @@ import (
 const benchConnections = 512
 
 // benchRound is how many grabs one side takes before the other has its turn.
-const benchRound = 20_000
+const benchRound = 40_000
 
 // BenchmarkAccept compares the accept path (HTTP to "won" after the fsync of
 // nats-server) with what one would write first: a plain handler that calls one
@@ -80,20 +80,23 @@ func storm(b *testing.B, target, saleID string, firstUser int) time.Duration {
 	})
 }
 
-// overConnections plays the same part over many connections at a time and returns
-// how long that took, from the first to connect to the last to end.
+// overConnections plays the same part over many connections at a time and returns how
+// long that took, from when all are connected to when the last has ended.
 func overConnections(b *testing.B, target string, connections int, play func(net.Conn, *bufio.Reader) error) time.Duration {
 	b.Helper()
+	all := make([]net.Conn, connections)
+	for i := range all {
+		conn, err := net.Dial("tcp", target)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		all[i] = conn
+	}
 	var wg sync.WaitGroup
 	start := time.Now()
-	for range connections {
+	for _, conn := range all {
 		wg.Go(func() {
-			conn, err := net.Dial("tcp", target)
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			defer conn.Close()
 			if err := play(conn, bufio.NewReader(conn)); err != nil {
 				b.Error(err)
 			}

@@ -51,6 +51,7 @@ func openCounterOn(t testing.TB, server *harness.MySQLServer, cfg order.APIConfi
 	c.store = stock.New(client)
 	c.load()
 	identity := get[web.Identity](t)(web.NewIdentity(t.Context(), web.IdentityOptions{TrustUserHeader: true}))
+	cfg.Waiting = c.metrics.Waiting
 	c.api = get[*order.API](t)(order.NewAPI(cfg, identity, c.ledger, c.store, c.back, c.log))
 	c.router = web.NewRouter(telemetry.NewHTTPMetrics(prometheus.NewRegistry()), c.log)
 	c.api.Mount(c.router)

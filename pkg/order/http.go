@@ -13,6 +13,7 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/sale"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/doorbuster/doorbuster/pkg/web"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Routes lists the patterns that API serves.
@@ -49,6 +50,8 @@ type APIConfig struct {
 	// WaitersMax is how many requests may wait at a time; beyond it the answer is
 	// 503. Default 1000.
 	WaitersMax int
+	// Waiting tells how many do. Nil tells nobody.
+	Waiting prometheus.Gauge
 	// PollMin and PollMax bound the growing pause between two looks at an order that
 	// another process may write. Defaults 25ms and 250ms.
 	PollMin, PollMax time.Duration
@@ -74,6 +77,9 @@ const maxWait = 50 * time.Second
 
 func (c APIConfig) withDefaults() (APIConfig, error) {
 	setDefault(&c.WaitersMax, 1000)
+	if c.Waiting == nil {
+		c.Waiting = prometheus.NewGauge(prometheus.GaugeOpts{Name: "untold", Help: "Told to nobody."})
+	}
 	setDefault(&c.PollMin, 25*time.Millisecond)
 	setDefault(&c.PollMax, 250*time.Millisecond)
 	setDefault(&c.LookTimeout, 3*time.Second)
@@ -118,16 +124,13 @@ func NewAPI(cfg APIConfig, identity web.Identity, orders Orders, st Stock, giveb
 	}
 	return &API{
 		cfg: cfg, identity: identity, orders: orders, givebacks: givebacks, log: log,
-		resolver: resolver{ledger: orders, stock: st}, waiters: newWaiters(cfg.WaitersMax),
+		resolver: resolver{ledger: orders, stock: st}, waiters: newWaiters(cfg.WaitersMax, cfg.Waiting),
 	}, nil
 }
 
 // Changed wakes the requests that wait for an order: it is in the ledger now, or has
 // another status there.
 func (a *API) Changed(orderID string) { a.waiters.tell(orderID) }
-
-// Waiting is how many requests wait for orders now.
-func (a *API) Waiting() int { return a.waiters.waiting() }
 
 // Mount registers the API's routes.
 func (a *API) Mount(router *web.Router) {

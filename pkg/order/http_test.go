@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/order"
 	"github.com/doorbuster/doorbuster/pkg/sale"
@@ -314,7 +316,7 @@ func TestAPIRefusesSettingsOutOfRange(t *testing.T) {
 func (c *counter) awaitWaiters(n int) {
 	c.t.Helper()
 	harness.Eventually(c.t, wait, "requests wait", func() (bool, string) {
-		now := c.api.Waiting()
+		now := int(testutil.ToFloat64(c.metrics.Waiting))
 		return now == n, fmt.Sprint(now)
 	})
 }

@@ -59,7 +59,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.Givebacks == nil {
 		return nil, errors.New("order service: Givebacks is required")
 	}
-	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax, WaitersMax: cfg.Tuning.WaitersMax, WatchMax: cfg.Tuning.WatchMax},
+	api, err := NewAPI(APIConfig{WaitMax: cfg.Tuning.WaitMax, WaitersMax: cfg.Tuning.WaitersMax, WatchMax: cfg.Tuning.WatchMax, Waiting: cfg.Metrics.Waiting},
 		cfg.Identity, cfg.Ledger, cfg.Stock, cfg.Givebacks, cfg.Log)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,10 @@
 package order
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // waiters lets requests wait for orders to be written, or to change. What happens in
 // this process is told at once; what others do is found by polling.
@@ -8,6 +12,7 @@ type waiters struct {
 	mu      sync.Mutex
 	max     int
 	count   int
+	gauge   prometheus.Gauge // the count
 	byOrder map[string]*waitGroup
 }
 
@@ -17,8 +22,8 @@ type waitGroup struct {
 	members int
 }
 
-func newWaiters(limit int) *waiters {
-	return &waiters{max: limit, byOrder: make(map[string]*waitGroup)}
+func newWaiters(limit int, gauge prometheus.Gauge) *waiters {
+	return &waiters{max: limit, gauge: gauge, byOrder: make(map[string]*waitGroup)}
 }
 
 // waiter is one request that waits for an order.
@@ -37,6 +42,7 @@ func (w *waiters) join(orderID string) (one *waiter, ok bool) {
 		return nil, false
 	}
 	w.count++
+	w.gauge.Inc()
 	return &waiter{all: w, orderID: orderID, group: w.group(orderID)}, true
 }
 
@@ -66,6 +72,7 @@ func (o *waiter) leave() {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()
 	o.all.count--
+	o.all.gauge.Dec()
 	o.group.members--
 	if o.group.members == 0 && o.all.byOrder[o.orderID] == o.group {
 		delete(o.all.byOrder, o.orderID)
@@ -80,11 +87,4 @@ func (w *waiters) tell(orderID string) {
 		close(group.told)
 		delete(w.byOrder, orderID)
 	}
-}
-
-// waiting is how many requests wait.
-func (w *waiters) waiting() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.count
 }

@@ -12,6 +12,7 @@ type OrderMetrics struct {
 	DeadLetters prometheus.Counter   // grants put aside for a person to decide
 	Rejected    prometheus.Counter   // orders the ledger's last guard refused; alarm on any
 	Rewinds     prometheus.Counter   // times the stream was read again because the ledger lacked settled messages
+	Waiting     prometheus.Gauge     // requests that wait for orders or watch them
 	StreamLag   prometheus.Gauge     // messages of the stream not written yet
 }
 
@@ -27,6 +28,7 @@ func NewOrderMetrics(registerer prometheus.Registerer, tables, reasons []string)
 		DeadLetters: s.counter("dead_letters_total", "Grants put aside as dead letters."),
 		Rejected:    s.counter("rejected_total", "Orders refused by the ledger's last guard."),
 		Rewinds:     s.counter("rewinds_total", "Times the stream was read again because the ledger lacked settled messages."),
+		Waiting:     s.gauge("waiting", "Requests that wait for an order (?wait=) or watch one (server-sent events)."),
 		StreamLag:   s.gauge("stream_lag", "Stream messages that are not written yet."),
 	}
 }

@@ -13,7 +13,7 @@ import (
 type orderCommand struct {
 	Show     orderShow     `cmd:"" help:"Show an order."`
 	Pay      orderPay      `cmd:"" help:"Mark an order as paid."`
-	Cancel   orderCancel   `cmd:"" help:"Cancel an order that is not paid."`
+	Cancel   orderCancel   `cmd:"" help:"Cancel an order, paid or not: what it took is for sale again."`
 	Return   orderReturn   `cmd:"" help:"Take units of a paid order back."`
 	Delivery orderDelivery `cmd:"" help:"Show the call of the shop's system for an order."`
 	Resend   orderResend   `cmd:"" help:"Call the shop's system for an order again."`
