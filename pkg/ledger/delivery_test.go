@@ -197,15 +197,21 @@ func TestAnOutcomeOfAClaimThatIsOverChangesNothing(t *testing.T) {
 		d.exec(t, "UPDATE deliveries SET next_at = ?", late.NextAt.Add(-2*time.Hour))
 		claimOne(t, d, time.Hour)
 
-		rows := d.fingerprint(t)
-		must(t, d.Postpone(t.Context(), late, time.Now(), "too late"))
-		status, giveback, err := d.GiveUp(t.Context(), late, "too late")
-		must(t, err)
-		if status != "" || giveback != nil {
-			t.Errorf("gave up %s, %v", status, giveback)
-		}
-		equal(t, "rows", d.fingerprint(t), rows)
+		d.requireOver(t, late)
 	})
+}
+
+// requireOver holds that who has this claim can neither postpone the delivery nor give it up.
+func (d desk) requireOver(t testing.TB, claimed ledger.Delivery) {
+	t.Helper()
+	rows := d.fingerprint(t)
+	must(t, d.Postpone(t.Context(), claimed, time.Now(), "too late"))
+	status, giveback, err := d.GiveUp(t.Context(), claimed, "too late")
+	must(t, err)
+	if status != "" || giveback != nil {
+		t.Errorf("gave up %s, %v", status, giveback)
+	}
+	equal(t, "rows", d.fingerprint(t), rows)
 }
 
 func TestAClaimFromBeforeADeliveryWasSentAgainEndsNothing(t *testing.T) {
@@ -217,14 +223,7 @@ func TestAClaimFromBeforeADeliveryWasSentAgainEndsNothing(t *testing.T) {
 		holds := claimOne(t, d, 2*time.Hour)
 		equal(t, "attempts of the new claim", holds.Attempts, hangs.Attempts)
 
-		rows := d.fingerprint(t)
-		must(t, d.Postpone(t.Context(), hangs, time.Now(), "timeout"))
-		status, giveback, err := d.GiveUp(t.Context(), hangs, "timeout")
-		must(t, err)
-		if status != "" || giveback != nil {
-			t.Errorf("gave up %s, %v", status, giveback)
-		}
-		equal(t, "rows", d.fingerprint(t), rows)
+		d.requireOver(t, hangs)
 		must(t, d.Postpone(t.Context(), holds, time.Now().Add(time.Hour), "status 500"))
 		got, err := d.GetDelivery(t.Context(), g.OrderID)
 		must(t, err)
