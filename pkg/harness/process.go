@@ -67,10 +67,12 @@ func (p *ChildProcess) Terminate() {
 	p.send(syscall.SIGTERM)
 }
 
-// Pause freezes the process (SIGSTOP).
+// Pause freezes the process (SIGSTOP) and returns when it stands still.
 func (p *ChildProcess) Pause() {
 	p.t.Helper()
-	p.send(syscall.SIGSTOP)
+	if err := p.child.Pause(); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // Resume lets a paused process go on (SIGCONT).

@@ -15,6 +15,8 @@ import (
 const (
 	// stopLimit bounds a polite stop.
 	stopLimit = 30 * time.Second
+	// pauseLimit bounds the time from SIGSTOP to the last thread that stands still.
+	pauseLimit = 10 * time.Second
 	// shownOutput is how much of a child's output Tail returns, in bytes from the end.
 	shownOutput = 8 << 10
 )
@@ -114,6 +116,32 @@ func (c *Child) Signal(sig syscall.Signal) error {
 	}
 	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %v to %s: %w", sig, c.cmd.Path, err)
+	}
+	return nil
+}
+
+// Pause sends SIGSTOP and waits until the kernel has stopped the child: the signal alone returns
+// earlier, and until then the child may still answer.
+func (c *Child) Pause() error {
+	if err := c.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	var failed error
+	asleep, _ := Poll(pauseLimit, func() (bool, string) {
+		if c.Ended() {
+			return true, ""
+		}
+		var paused bool
+		paused, failed = stopped(c.PID())
+		return paused || failed != nil, ""
+	})
+	switch {
+	case c.Ended():
+		return nil
+	case failed != nil:
+		return fmt.Errorf("pause %s: %w", c.cmd.Path, failed)
+	case !asleep:
+		return fmt.Errorf("%s still ran %v after SIGSTOP", c.cmd.Path, pauseLimit)
 	}
 	return nil
 }

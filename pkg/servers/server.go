@@ -131,10 +131,8 @@ func (s *Server) Kill() error { return s.do((*Child).Kill) }
 // Stop ends the server with SIGTERM and returns when it is gone.
 func (s *Server) Stop() error { return s.do((*Child).Stop) }
 
-// Pause freezes the server (SIGSTOP): its connections stay open, and nothing is answered.
-func (s *Server) Pause() error {
-	return s.do(func(c *Child) error { return c.Signal(syscall.SIGSTOP) })
-}
+// Pause freezes the server (SIGSTOP): its connections stay open, and nothing is answered once Pause has returned.
+func (s *Server) Pause() error { return s.do((*Child).Pause) }
 
 // Resume lets a paused server go on (SIGCONT).
 func (s *Server) Resume() error {
