@@ -31,6 +31,14 @@ type Role interface {
 	Run(ctx context.Context) error
 }
 
+// Frame is how a daemon serves and logs, whatever its roles are.
+type Frame struct {
+	HTTP config.HTTP
+	Log  config.Log
+	// Fast is web.Server.Fast, for roles whose every handler answers at once and in one piece.
+	Fast bool
+}
+
 // Daemon is a process before it runs: what its roles need to be made.
 type Daemon struct {
 	Name     string
@@ -41,17 +49,18 @@ type Daemon struct {
 	// OnListen, if set, is called with the bound address.
 	OnListen func(net.Addr)
 
+	fast    bool
 	closers []func()
 }
 
 // New returns a daemon with its log, its metrics and its health.
-func New(name string, http config.HTTP, log config.Log) (*Daemon, error) {
-	logger, err := telemetry.SetupLog(name, log.Level, log.Format)
+func New(name string, frame Frame) (*Daemon, error) {
+	logger, err := telemetry.SetupLog(name, frame.Log.Level, frame.Log.Format)
 	if err != nil {
 		return nil, fmt.Errorf("set up the log: %w", err)
 	}
 	return &Daemon{
-		Name: name, HTTP: http, Log: logger,
+		Name: name, HTTP: frame.HTTP, Log: logger, fast: frame.Fast,
 		Registry: telemetry.NewRegistry(), Health: telemetry.NewHealth(),
 	}, nil
 }
@@ -128,7 +137,11 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 			return nil
 		}
 	})
-	group.Go(func() error { return d.server(d.HTTP.Listen, router, d.OnListen).Run(serving) })
+	group.Go(func() error {
+		server := d.server(d.HTTP.Listen, router, d.OnListen)
+		server.Fast = d.fast
+		return server.Run(serving)
+	})
 	if d.HTTP.AdminListen != "" {
 		group.Go(func() error { return d.server(d.HTTP.AdminListen, web.OperatorHandler(metrics), nil).Run(serving) })
 	}

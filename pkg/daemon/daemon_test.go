@@ -42,9 +42,11 @@ type stage struct {
 	ended chan error
 }
 
-func open(t *testing.T, wire func(context.Context) ([]daemon.Role, error)) stage {
+func open(t *testing.T, fast bool, wire func(context.Context) ([]daemon.Role, error)) stage {
 	t.Helper()
-	d, err := daemon.New("test", config.HTTP{Listen: "127.0.0.1:0", ShutdownTimeout: time.Second}, config.Log{Level: "error", Format: "text"})
+	d, err := daemon.New("test", daemon.Frame{
+		HTTP: config.HTTP{Listen: "127.0.0.1:0", ShutdownTimeout: time.Second}, Log: config.Log{Level: "error", Format: "text"}, Fast: fast,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +76,15 @@ func (s stage) get(t *testing.T, path string) (status int, body string) {
 }
 
 func TestADaemonThatWaitsIsAliveAndNotReady(t *testing.T) {
+	for _, fast := range []bool{false, true} {
+		waitsAliveAndNotReady(t, fast)
+	}
+}
+
+func waitsAliveAndNotReady(t *testing.T, fast bool) {
+	t.Helper()
 	there := make(chan struct{})
-	s := open(t, func(ctx context.Context) ([]daemon.Role, error) {
+	s := open(t, fast, func(ctx context.Context) ([]daemon.Role, error) {
 		select {
 		case <-there:
 			return []daemon.Role{actor{}}, nil
@@ -104,7 +113,7 @@ func TestADaemonThatWaitsIsAliveAndNotReady(t *testing.T) {
 }
 
 func TestADaemonThatIsStoppedWhileItWaitsEndsCleanly(t *testing.T) {
-	s := open(t, func(ctx context.Context) ([]daemon.Role, error) {
+	s := open(t, false, func(ctx context.Context) ([]daemon.Role, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -118,7 +127,7 @@ func TestADaemonEndsWithItsRole(t *testing.T) {
 	broken := errors.New("broken")
 	for _, how := range []error{broken, nil} {
 		a := actor{end: make(chan error, 1)}
-		s := open(t, func(context.Context) ([]daemon.Role, error) { return []daemon.Role{a}, nil })
+		s := open(t, false, func(context.Context) ([]daemon.Role, error) { return []daemon.Role{a}, nil })
 		a.end <- how
 		if err := <-s.ended; err == nil || (how != nil && !errors.Is(err, how)) {
 			t.Errorf("a role that ended with %v ended the daemon with %v", how, err)
@@ -128,7 +137,7 @@ func TestADaemonEndsWithItsRole(t *testing.T) {
 
 func TestADaemonThatCannotBeWiredFails(t *testing.T) {
 	broken := errors.New("broken")
-	s := open(t, func(context.Context) ([]daemon.Role, error) { return nil, broken })
+	s := open(t, false, func(context.Context) ([]daemon.Role, error) { return nil, broken })
 	if err := <-s.ended; !errors.Is(err, broken) {
 		t.Errorf("it ended with %v, want %v", err, broken)
 	}

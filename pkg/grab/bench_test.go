@@ -148,6 +148,26 @@ func listen(b *testing.B, handler http.Handler) string {
 	return listener.Addr().String()
 }
 
+// listenFast serves as the grab service does.
+func listenFast(b *testing.B, handler http.Handler) string {
+	b.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	bound := make(chan net.Addr, 1)
+	server := &web.Server{
+		Addr: "127.0.0.1:0", Handler: handler, ShutdownTimeout: time.Second, Fast: true,
+		OnListen: func(addr net.Addr) { bound <- addr },
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	b.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	})
+	return (<-bound).String()
+}
+
 // benchRedis is a client as the grab service has it.
 func benchRedis(b *testing.B, server *harness.RedisServer) *redis.Client {
 	b.Helper()
@@ -225,7 +245,7 @@ func serveDoorbuster(b *testing.B, redisServer *harness.RedisServer, natsServer 
 	harness.Eventually(b, 5*time.Second, "the service is ready", func() (bool, string) { return service.Ready(ctx) == nil, "" })
 	router := web.NewRouter(telemetry.NewHTTPMetrics(registry), log)
 	service.Mount(router)
-	return listen(b, router), func(saleID string) {
+	return listenFast(b, router), func(saleID string) {
 		b.Helper()
 		if err := redisServer.Client().Set(b.Context(), saleID+":stock", sale.MaxStock, 0).Err(); err != nil {
 			b.Fatal(err)

@@ -14,16 +14,23 @@ import (
 // leakTimeout is how long goroutines may take to end after the last test.
 const leakTimeout = 10 * time.Second
 
+// lasting are goroutines of a library that outlive what started them: fasthttp keeps a clock for as long as the
+// process lives, and has a pool of goroutines look only every ten seconds whether it is still needed.
+var lasting = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+	goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+}
+
 // mainRuns tells whether the tests run under Main, which stops what they share.
 var mainRuns atomic.Bool
 
 // Main is for TestMain: it runs the tests, kills every child they left, removes the temporary folders, and
 // fails a successful run that left goroutines behind. It does not return.
-func Main(m *testing.M, options ...goleak.Option) {
-	os.Exit(runTests(m, options))
+func Main(m *testing.M) {
+	os.Exit(runTests(m))
 }
 
-func runTests(m *testing.M, options []goleak.Option) int {
+func runTests(m *testing.M) int {
 	mainRuns.Store(true)
 	code := runThenCleanUp(m)
 	if code != 0 {
@@ -32,7 +39,7 @@ func runTests(m *testing.M, options []goleak.Option) int {
 	var err error
 	// go-redis gives up dialling a server that was killed only after a second.
 	gone, _ := servers.Poll(leakTimeout, func() (bool, string) {
-		err = goleak.Find(options...)
+		err = goleak.Find(lasting...)
 		return err == nil, ""
 	})
 	if !gone {
@@ -55,5 +62,5 @@ func NoLeaks(t testing.TB) {
 	t.Helper()
 	servers.StartLauncher()
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	t.Cleanup(func() { goleak.VerifyNone(t, append([]goleak.Option{before}, lasting...)...) })
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/telemetry"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // newRequest makes a request with a body, unless it is empty, and headers given
 // in pairs of name and value.

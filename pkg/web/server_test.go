@@ -29,7 +29,7 @@ func (r *running) wait() error {
 }
 
 // start runs a server, and waits until it listens.
-func start(t *testing.T, s *Server) *running {
+func start(t testing.TB, s *Server) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	bound := make(chan net.Addr, 1)
@@ -70,9 +70,19 @@ func (r *running) get(t *testing.T, path string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
-func TestServerServesUntilItsContextEnds(t *testing.T) {
+// onBothEngines runs a test on a server that speaks HTTP by net/http, and on one by fasthttp.
+func onBothEngines(t *testing.T, test func(t *testing.T, fast bool)) {
+	t.Helper()
+	t.Run("net/http", func(t *testing.T) { test(t, false) })
+	t.Run("fasthttp", func(t *testing.T) { test(t, true) })
+}
+
+func TestServerServesUntilItsContextEnds(t *testing.T) { onBothEngines(t, servesUntilItsContextEnds) }
+
+func servesUntilItsContextEnds(t *testing.T, fast bool) {
 	drained := make(chan struct{})
 	r := start(t, &Server{
+		Fast:            fast,
 		Handler:         http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
 		ShutdownTimeout: time.Second,
 		OnDrain:         func() { close(drained) },
@@ -90,9 +100,12 @@ func TestServerServesUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestRequestsInFlightAreFinished(t *testing.T) {
+func TestRequestsInFlightAreFinished(t *testing.T) { onBothEngines(t, finishesRequestsInFlight) }
+
+func finishesRequestsInFlight(t *testing.T, fast bool) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	r := start(t, &Server{
+		Fast: fast,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			close(entered)
 			<-Draining(r.Context())
@@ -124,9 +137,12 @@ func TestRequestsInFlightAreFinished(t *testing.T) {
 	}
 }
 
-func TestRequestsThatTakeTooLongAreCutOff(t *testing.T) {
+func TestRequestsThatTakeTooLongAreCutOff(t *testing.T) { onBothEngines(t, cutsOffWhatTakesTooLong) }
+
+func cutsOffWhatTakesTooLong(t *testing.T, fast bool) {
 	entered := make(chan struct{})
 	r := start(t, &Server{
+		Fast: fast,
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(entered)
 			<-r.Context().Done()
@@ -161,11 +177,32 @@ func TestATakenAddressIsAnError(t *testing.T) {
 }
 
 func TestHeadersHaveALimit(t *testing.T) {
-	r := start(t, &Server{Handler: http.NotFoundHandler(), ShutdownTimeout: time.Second})
-	status, _, err := r.get(t, "/?"+strings.Repeat("x", 32<<10))
-	if err != nil || status != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("%d %v", status, err)
-	}
+	onBothEngines(t, func(t *testing.T, fast bool) {
+		t.Helper()
+		r := start(t, &Server{Fast: fast, Handler: http.NotFoundHandler(), ShutdownTimeout: time.Second})
+		for path, want := range map[string]int{
+			"/?" + strings.Repeat("x", 15<<10): http.StatusNotFound,
+			"/?" + strings.Repeat("x", 32<<10): http.StatusRequestHeaderFieldsTooLarge,
+		} {
+			if status, _, err := r.get(t, path); err != nil || status != want {
+				t.Errorf("a path of %d bytes: %d, want %d, %v", len(path), status, want, err)
+			}
+		}
+	})
+}
+
+func TestAServerThatIsStoppedAtOnceStops(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, fast bool) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		s := &Server{
+			Addr: "127.0.0.1:0", Fast: fast, Handler: http.NotFoundHandler(), ShutdownTimeout: time.Minute, Log: discardLog(),
+			OnListen: func(net.Addr) { stop() }, // before it has begun to serve
+		}
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestOperatorsReachMetricsAndProfiles(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 func main() {
 	daemon.Main("admin", "Creates sales, moves them through their lives, and shows the books.", new(config.Admin),
-		func(c *config.Admin) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
+		func(c *config.Admin) daemon.Frame { return daemon.Frame{HTTP: c.HTTP, Log: c.Log} }, wire)
 }
 
 func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Admin) (daemon.Role, error) {

@@ -19,7 +19,7 @@ type devCommand struct {
 // Run serves until a signal. When it is ready it prints one line with its
 // address and the admin key; everything else goes to the log.
 func (c *devCommand) Run(ctx context.Context, term terminal) error {
-	d, err := daemon.New("dev", c.HTTP, c.Log)
+	d, err := daemon.New("dev", daemon.Frame{HTTP: c.HTTP, Log: c.Log})
 	if err != nil {
 		return err
 	}

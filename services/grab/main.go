@@ -13,7 +13,7 @@ import (
 
 func main() {
 	daemon.Main("grab", "Decides who gets what.", new(config.Grab),
-		func(c *config.Grab) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
+		func(c *config.Grab) daemon.Frame { return daemon.Frame{HTTP: c.HTTP, Log: c.Log, Fast: true} }, wire)
 }
 
 func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Grab) (daemon.Role, error) {

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	daemon.Main("order", "Turns grants into orders and answers their owners.", new(config.Order),
-		func(c *config.Order) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
+		func(c *config.Order) daemon.Frame { return daemon.Frame{HTTP: c.HTTP, Log: c.Log} }, wire)
 }
 
 func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role, error) {

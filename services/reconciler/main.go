@@ -12,7 +12,7 @@ import (
 
 func main() {
 	daemon.Main("reconciler", "Loads sales into Redis and rebuilds what Redis loses.", new(config.Reconciler),
-		func(c *config.Reconciler) (config.HTTP, config.Log) { return c.HTTP, c.Log }, wire)
+		func(c *config.Reconciler) daemon.Frame { return daemon.Frame{HTTP: c.HTTP, Log: c.Log} }, wire)
 }
 
 func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Reconciler) (daemon.Role, error) {
