@@ -70,11 +70,17 @@ func (r *running) get(t *testing.T, path string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
-// onBothEngines runs a test on a server that speaks HTTP by net/http, and on one by fasthttp.
+// engines are what a server may speak HTTP by.
+var engines = []struct {
+	name string
+	fast bool
+}{{"net/http", false}, {"fasthttp", true}}
+
 func onBothEngines(t *testing.T, test func(t *testing.T, fast bool)) {
 	t.Helper()
-	t.Run("net/http", func(t *testing.T) { test(t, false) })
-	t.Run("fasthttp", func(t *testing.T) { test(t, true) })
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) { test(t, engine.fast) })
+	}
 }
 
 func TestServerServesUntilItsContextEnds(t *testing.T) { onBothEngines(t, servesUntilItsContextEnds) }
