@@ -252,7 +252,8 @@ func (e *Engine) afterClosing(ctx context.Context, saleID string, r Request, ref
 		return refusal
 	}
 	if err != nil {
-		e.log.Warn("grant of a closed sale not looked up", "sale", saleID, "error", err)
+		// Each caller hears it, and why is told by those who wait for the store: a crowd must not fill the log.
+		e.log.Debug("grant of a closed sale not looked up", "sale", saleID, "error", err)
 		return unavailable("the stock store can't be reached")
 	}
 	g, _, err := sale.DecodeGrant(found.Record)

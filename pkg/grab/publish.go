@@ -114,6 +114,7 @@ func (b *batcher) wake() {
 func (b *batcher) recover(ctx context.Context, number uint64) {
 	b.recovering.Store(true)
 	defer b.recovering.Store(false)
+	began := time.Now()
 	for attempt := 1; ; attempt++ {
 		// Somebody may have queued just before the mark was set.
 		b.refuseWaiting("recovering from a lost answer of the stock store")
@@ -121,6 +122,7 @@ func (b *batcher) recover(ctx context.Context, number uint64) {
 		if err == nil {
 			b.engine.observe.Recovered(n)
 			b.ledger.settle(number)
+			b.engine.log.Info("recovered from a lost answer", "sale", b.saleID, "batches", n, "attempt", attempt, "took", time.Since(began))
 			return
 		}
 		b.engine.log.Warn("recovery of a lost answer failed", "sale", b.saleID, "attempt", attempt, "error", err)

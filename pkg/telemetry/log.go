@@ -16,7 +16,7 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	if err := least.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("log level: %w", err)
 	}
-	options := &slog.HandlerOptions{Level: least}
+	options := &slog.HandlerOptions{Level: least, ReplaceAttr: readableDuration}
 	switch format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, options)), nil
@@ -25,6 +25,15 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	default:
 		return nil, fmt.Errorf("log format: %q is neither text nor json", format)
 	}
+}
+
+// readableDuration writes a duration as text with its unit ("1.5s"), which JSON would have as
+// a number of nanoseconds.
+func readableDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // SetupLog makes a logger to standard error for the named service and installs it
