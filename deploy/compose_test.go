@@ -119,6 +119,22 @@ func TestServicesAcceptTheirEnvironment(t *testing.T) {
 	}
 }
 
+// The grab service asks for them before batches and deductions, the order service before returns.
+func TestGatewayKeysReachTheServicesThatAskForThem(t *testing.T) {
+	environment := maps.Clone(secrets)
+	environment["DOORBUSTER_GATEWAY_KEYS"] = "trial-key-of-one-gateway,trial-key-of-another"
+	project, err := load(t, environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"grab", "order"} {
+		got := project.Services[name].Environment["DOORBUSTER_GATEWAY_KEYS"]
+		if got == nil || *got != environment["DOORBUSTER_GATEWAY_KEYS"] {
+			t.Errorf("%s does not get the gateway keys", name)
+		}
+	}
+}
+
 func TestServicesListenWhereTheyAreLookedFor(t *testing.T) {
 	project := mustLoad(t)
 	for name := range ours {
@@ -169,14 +185,7 @@ func TestRedisNeverEvicts(t *testing.T) {
 }
 
 func TestNATSFlushesBeforeItAcknowledges(t *testing.T) {
-	options, err := server.ProcessConfigFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !options.JetStream || !options.SyncAlways {
-		t.Errorf("JetStream %v, sync always %v", options.JetStream, options.SyncAlways)
-	}
-
+	options := natsOptions(t, "nats.conf")
 	nats := mustLoad(t).Services["nats"]
 	here, err := filepath.Abs("nats.conf")
 	if err != nil {
@@ -193,6 +202,30 @@ func TestNATSFlushesBeforeItAcknowledges(t *testing.T) {
 	if !mounted {
 		t.Errorf("command %q does not read nats.conf from %v", nats.Command, nats.Volumes)
 	}
+}
+
+// Without a container around it nothing but its address keeps a server without passwords from strangers.
+func TestNATSOfThisMachineIsForNobodyElse(t *testing.T) {
+	options := natsOptions(t, "nats-local.conf")
+	if options.Host != "127.0.0.1" || options.HTTPPort != 0 {
+		t.Errorf("it listens on %s, and for monitoring on port %d", options.Host, options.HTTPPort)
+	}
+	if !filepath.IsAbs(options.StoreDir) || strings.HasPrefix(options.StoreDir, os.TempDir()) {
+		t.Errorf("it keeps its data in %q", options.StoreDir)
+	}
+}
+
+// natsOptions reads a configuration as nats-server does; each has JetStream, flushed before it acknowledges.
+func natsOptions(t *testing.T, file string) *server.Options {
+	t.Helper()
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !options.JetStream || !options.SyncAlways {
+		t.Errorf("%s: JetStream %v, sync always %v", file, options.JetStream, options.SyncAlways)
+	}
+	return options
 }
 
 func TestMySQLFlushesEachCommit(t *testing.T) {
