@@ -32,9 +32,9 @@ func together(n, workers int, do func(i int)) {
 
 func TestPayAndExpireFiredTogetherHaveOneWinnerPerOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, d desk) {
-		const orders = 1000
+		orders := d.crowd(1000)
 		s := draft("s")
-		s.Items = []sale.Item{{SKU: "A", Stock: orders}}
+		s.Items = []sale.Item{{SKU: "A", Stock: int64(orders)}}
 		_, err := d.CreateSale(t.Context(), s)
 		must(t, err)
 		grants := make([]sale.Grant, orders)
@@ -48,9 +48,16 @@ func TestPayAndExpireFiredTogetherHaveOneWinnerPerOrder(t *testing.T) {
 		paid := make([]bool, orders)
 		expired := make(map[string]bool)
 		var running sync.WaitGroup
+		// However slow one side is, neither is through before the other has begun.
+		somePaid, someExpired := make(chan struct{}), make(chan struct{})
+		onePaid, oneExpired := sync.OnceFunc(func() { close(somePaid) }), sync.OnceFunc(func() { close(someExpired) })
 		running.Go(func() {
 			together(orders, 6, func(i int) {
+				if i == orders/2 {
+					<-someExpired
+				}
 				_, err := d.Pay(t.Context(), grants[turns[i]].OrderID)
+				onePaid()
 				var refused *ledger.OrderStatusError
 				if err != nil && (!errors.As(err, &refused) || refused.Status != sale.OrderExpired) {
 					t.Errorf("pay: %v", err)
@@ -61,8 +68,12 @@ func TestPayAndExpireFiredTogetherHaveOneWinnerPerOrder(t *testing.T) {
 		var mu sync.Mutex
 		for range 2 {
 			running.Go(func() {
+				<-somePaid
 				for {
 					found, err := d.ExpireDue(t.Context(), due, ledger.DueOrder{}, 20)
+					if err != nil || len(found.Givebacks) > 0 {
+						oneExpired()
+					}
 					if err != nil {
 						t.Errorf("expire: %v", err)
 						return
@@ -92,13 +103,13 @@ func TestPayAndExpireFiredTogetherHaveOneWinnerPerOrder(t *testing.T) {
 			}
 		}
 		n := int64(len(expired))
-		if n == 0 || n == orders {
+		if n == 0 || n == int64(orders) {
 			t.Errorf("%d of %d expired: there was no contest", n, orders)
 		}
-		equal(t, "sold", item(t, d, "s", "A").Sold, orders-n)
+		equal(t, "sold", item(t, d, "s", "A").Sold, int64(orders)-n)
 		equal(t, "givebacks", d.count(t, "SELECT COUNT(*) FROM givebacks"), n)
 		equal(t, "late payments told", d.count(t, "SELECT COUNT(*) FROM events WHERE kind = 'late_payment'"), n)
-		equal(t, "payments told", d.count(t, "SELECT COUNT(*) FROM events WHERE kind = 'paid'"), orders-n)
+		equal(t, "payments told", d.count(t, "SELECT COUNT(*) FROM events WHERE kind = 'paid'"), int64(orders)-n)
 		sound(t, d, "s")
 	})
 }
@@ -108,7 +119,7 @@ func TestAnOrderThatManyEndAtOnceGivesItsUnitsBackOnce(t *testing.T) {
 		createSale(t, d, "s")
 		g := grab("s", "ann", "1", "A", 3)
 		record(t, d, batchOf(1, g))
-		together(1000, 16, func(i int) {
+		together(d.crowd(1000), 16, func(i int) {
 			var err error
 			switch i % 4 {
 			case 0:
@@ -140,7 +151,7 @@ func TestManyReturnsAtOnceBringBackNoMoreThanWasTaken(t *testing.T) {
 		record(t, d, batchOf(1, g))
 		_, err := d.Pay(t.Context(), g.OrderID)
 		must(t, err)
-		together(1000, 16, func(i int) {
+		together(d.crowd(1000), 16, func(i int) {
 			_, _, err := d.Return(t.Context(), returning(g, fmt.Sprint("r", i%10), units("A", 1)))
 			var exceeds *ledger.ReturnError
 			if err != nil && !errors.As(err, &exceeds) {
