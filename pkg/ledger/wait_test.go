@@ -10,11 +10,12 @@ import (
 
 	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
+	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
 func TestWhatIsBuriedWhileItWaitsForItsItemsIsNotRecorded(t *testing.T) {
-	dsn := harness.SharedMariaDB(t).NewDatabase(t)
-	d := desk{open(t, ledger.Config{DSN: dsn}), openRaw(t, "mysql", dsn), false}
+	t.Parallel()
+	d := onMariaDB(t, ledger.Config{})
 	createSale(t, d, "s")
 	unlucky, other := grab("s", "ann", "1", "A", 1), grab("s", "ben", "1", "A", 1)
 	burial := d.holdItems(t, "s")
@@ -45,39 +46,49 @@ func TestWhatIsBuriedWhileItWaitsForItsItemsIsNotRecorded(t *testing.T) {
 // Whoever waits for an item with an order in hand keeps nobody waiting but those who
 // want the same item.
 func TestAnOrderThatWaitsForItsItemKeepsNobodyElseWaiting(t *testing.T) {
-	dsn := harness.SharedMariaDB(t).NewDatabase(t)
-	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: 2 * time.Second}), openRaw(t, "mysql", dsn), false}
+	t.Parallel()
+	d := onMariaDB(t, ledger.Config{LockWait: time.Second, Attempts: 20})
 	createSale(t, d, "s")
 	createSale(t, d, "other")
-	record(t, d, batchOf(1, grab("other", "cat", "1", "A", 1)))
+	// So many that the server reads the whole table to delete their events.
+	others := make([]sale.Grant, 30)
+	for i := range others {
+		others[i] = grab("other", fmt.Sprint("user", i), "1", "C", 1)
+	}
+	record(t, d, batchOf(1, others...))
 	holder := d.holdItems(t, "s")
 	waiting := grab("s", "ann", "1", "A", 1)
 	recorded := make(chan error, 1)
-	began := time.Now()
 	go func() {
-		_, err := d.Record(context.WithoutCancel(t.Context()), batchOf(2, waiting))
+		_, err := d.Record(context.WithoutCancel(t.Context()), batchOf(100, waiting))
 		recorded <- err
 	}()
-	harness.Eventually(t, 10*time.Second, "the order is written", func() (bool, string) {
-		n := d.uncommitted(t, "SELECT COUNT(*) FROM orders")
-		return n == 2, fmt.Sprint(n)
+	var turn int64
+	harness.Eventually(t, 10*time.Second, "the order is written and waits", func() (bool, string) {
+		n := d.uncommitted(t, "SELECT COUNT(*) FROM orders WHERE sale_id = 's'")
+		turn = d.lockStatement(t)
+		return n == 1 && turn != 0, fmt.Sprint(n)
 	})
+	const whenWritten = "SELECT CAST(UNIX_TIMESTAMP(updated_at) * 1000 AS SIGNED) FROM orders WHERE sale_id = 's'"
+	written := d.uncommitted(t, whenWritten)
 
-	soon, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // less than LockWait
+	// Less than the order waits: LockWait as often as Attempts says.
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := d.Pay(soon, waiting.OrderID); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("pay an order that is not written yet: %v", err)
 	}
-	told, err := d.Events(soon, 10)
+	told, err := d.Events(soon, 100)
 	must(t, err)
-	equal(t, "events that are told", len(told), 1)
+	equal(t, "events that are told", len(told), len(others))
 	_, err = d.SettleEvents(soon, told)
 	must(t, err)
 
-	harness.Eventually(t, 10*time.Second, "the order has waited for longer than one statement does", func() (bool, string) {
-		return time.Since(began) > 4500*time.Millisecond, ""
+	harness.Eventually(t, 10*time.Second, "the order waits for its turn again", func() (bool, string) {
+		now := d.lockStatement(t)
+		return now != 0 && now != turn, fmt.Sprint(now)
 	})
-	equal(t, "orders written, the waiting one too", d.uncommitted(t, "SELECT COUNT(*) FROM orders"), 2)
+	equal(t, "when the order was written", d.uncommitted(t, whenWritten), written)
 	must(t, holder.Rollback())
 	must(t, <-recorded)
 	equal(t, "sold", item(t, d, "s", "A").Sold, 1)
@@ -85,8 +96,8 @@ func TestAnOrderThatWaitsForItsItemKeepsNobodyElseWaiting(t *testing.T) {
 }
 
 func TestATransactionWhoseTimeIsUpIsToldSo(t *testing.T) {
-	dsn := harness.SharedMariaDB(t).NewDatabase(t)
-	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: time.Second}), openRaw(t, "mysql", dsn), false}
+	t.Parallel()
+	d := onMariaDB(t, ledger.Config{LockWait: time.Second})
 	createSale(t, d, "s")
 	d.holdItems(t, "s")
 	for _, patience := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 1005 * time.Millisecond} {
@@ -108,6 +119,14 @@ func (d desk) holdItems(t testing.TB, saleID string) *sql.Tx {
 	var items int
 	must(t, tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM items FORCE INDEX (PRIMARY) WHERE sale_id = ? FOR UPDATE", saleID).Scan(&items))
 	return tx
+}
+
+// lockStatement is the number of the statement of another that locks items, or waits to; 0
+// when there is none. The server numbers each one anew.
+func (d desk) lockStatement(t testing.TB) int64 {
+	t.Helper()
+	return d.count(t, `SELECT COALESCE(MAX(query_id), 0) FROM information_schema.processlist
+		WHERE db = DATABASE() AND info LIKE 'SELECT % FROM items % FOR UPDATE'`)
 }
 
 // uncommitted is what a query counts when it sees what others have not committed yet.
