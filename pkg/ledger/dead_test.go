@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/doorbuster/doorbuster/pkg/harness"
 	"github.com/doorbuster/doorbuster/pkg/ledger"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -211,8 +210,8 @@ func TestBuryingAndRecordingAtOnceIsOneOrTheOther(t *testing.T) {
 }
 
 func TestBuryingWaitsForWhoHoldsTheItems(t *testing.T) {
-	dsn := harness.SharedMariaDB(t).NewDatabase(t)
-	d := desk{open(t, ledger.Config{DSN: dsn, LockWait: time.Second, Attempts: 1}), openRaw(t, "mysql", dsn), false}
+	t.Parallel()
+	d := onMariaDB(t, ledger.Config{LockWait: time.Second, Attempts: 1})
 	createSale(t, d, "s")
 	d.holdItems(t, "s")
 	g := grab("s", "ann", "1", "A", 1)
