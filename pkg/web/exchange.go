@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/valyala/fasthttp"
@@ -42,6 +44,9 @@ func newExchange(ctx *fasthttp.RequestCtx) *exchange {
 	x.ctx = ctx
 	return x
 }
+
+// connectionOf is what the listener of a fast server has accepted.
+func connectionOf(ctx *fasthttp.RequestCtx) *connection { return ctx.Conn().(*connection) }
 
 // serveExchange lets an http.Handler answer what fasthttp has read. base is the
 // context of every request.
@@ -88,12 +93,17 @@ func (x *exchange) read(r *http.Request) *Problem {
 	if r.URL.Host != "" {
 		r.Host = r.URL.Host // RFC 9112, 3.2.2
 	}
-	if conn, ok := x.ctx.Conn().(*connection); ok {
-		r.RemoteAddr = conn.remote
-	}
+	conn := connectionOf(x.ctx)
+	r.RemoteAddr = conn.remote
 	r.Header = readHeader(header)
+	if asksToClose(r.Header["Connection"]) {
+		x.ctx.SetConnectionClose()
+	}
 	r.ContentLength = int64(max(header.ContentLength(), chunked))
-	x.body = requestBody{stream: x.ctx.RequestBodyStream()}
+	if r.ContentLength != chunked && namesEncoding(header.RawHeaders()) {
+		return BadRequest("the Transfer-Encoding is not one that is understood")
+	}
+	x.body = requestBody{conn: conn, stream: x.ctx.RequestBodyStream()}
 	r.Body = &x.body
 	if x.body.stream == nil || r.ContentLength == 0 {
 		r.ContentLength, r.Body, x.body.stream = 0, http.NoBody, nil
@@ -118,6 +128,32 @@ func readHeader(from *fasthttp.RequestHeader) http.Header {
 		to[string(name)] = values[len(values)-1 : len(values) : len(values)]
 	}
 	return to
+}
+
+// asksToClose reports whether a client wants its connection closed. fasthttp understands it
+// when nothing else is said, and in lower case.
+func asksToClose(connection []string) bool {
+	for _, list := range connection {
+		for option := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(option, " \t"), "close") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// namesEncoding reports whether one of these lines is a Transfer-Encoding. fasthttp passes over
+// "identity", which was taken out of HTTP: others may read the body in another way.
+func namesEncoding(lines []byte) bool {
+	const name = fasthttp.HeaderTransferEncoding
+	for len(lines) > len(name) {
+		if lines[len(name)] == ':' && strings.EqualFold(string(lines[:len(name)]), name) {
+			return true
+		}
+		_, lines, _ = bytes.Cut(lines, []byte{'\n'})
+	}
+	return false
 }
 
 // Header is the header of the response.
@@ -164,9 +200,7 @@ func (x *exchange) end() {
 // cannot be told from the rest of this request.
 func (x *exchange) closeAfter() {
 	x.ctx.SetConnectionClose()
-	if conn, ok := x.ctx.Conn().(*connection); ok {
-		conn.leaveUnread()
-	}
+	connectionOf(x.ctx).leaveUnread()
 }
 
 // abort ends an exchange whose handler panicked: without an answer, and without the
@@ -176,7 +210,7 @@ func abort(ctx *fasthttp.RequestCtx, cause any, log *slog.Logger) {
 	if err, ok := cause.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		log.Error("server panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	}
-	_ = ctx.Conn().Close() // what fasthttp still writes goes nowhere
+	connectionOf(ctx).end() // what fasthttp still writes goes nowhere
 	ctx.SetConnectionClose()
 }
 
@@ -189,16 +223,21 @@ func (x *exchange) release() {
 
 // requestBody is the body of a request, read from the connection as the handler asks for it.
 type requestBody struct {
+	conn   *connection
 	stream io.Reader // nil without a body
 	err    error     // how it ended, io.EOF for well; nothing is read behind it
 }
 
-// Read reads on.
+// Read reads on. A client that went away in the middle has not sent a body: nobody looks
+// for more on the connection when a body has come to its end.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
 	n, err := b.stream.Read(p)
+	if errors.Is(err, io.EOF) && b.conn.ended {
+		err = io.ErrUnexpectedEOF
+	}
 	b.err = err
 	return n, err
 }

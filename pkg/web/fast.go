@@ -32,13 +32,16 @@ func newFastServer(ctx context.Context, handler http.Handler, log *slog.Logger) 
 			Handler:        serveExchange(ctx, handler, log),
 			ErrorHandler:   answerUnread,
 			HeaderReceived: allowBody,
+			ConnState:      changed,
 			// Until its header is there, a request has the time of a header.
 			ReadTimeout:     readHeaderTimeout,
-			WriteTimeout:    writeTimeout,
 			IdleTimeout:     idleTimeout,
 			ReadBufferSize:  maxHeaderBytes, // a header must fit in
 			Concurrency:     maxConnections,
 			CloseOnShutdown: true,
+			// Besides saving memory, this sends an answer at once also when the next request is there
+			// already: else it would wait for the answer to that, and be lost with it.
+			ReduceMemoryUsage: true,
 			// A body is read by the handler, which knows who asks and how much is allowed.
 			StreamRequestBody:            true,
 			DisablePreParseMultipartForm: true,
@@ -62,24 +65,36 @@ func (s *fastServer) Serve(listener net.Listener) error {
 
 // Shutdown accepts no more connections, closes those that are idle, and waits until
 // the others have been answered, or ctx ends.
-func (s *fastServer) Shutdown(ctx context.Context) error { return s.http.ShutdownWithContext(ctx) }
+func (s *fastServer) Shutdown(ctx context.Context) error {
+	s.conns.stop()
+	return s.http.ShutdownWithContext(ctx)
+}
 
 // Close cuts off every connection.
 func (s *fastServer) Close() error { return s.conns.cut() }
 
-// allowBody gives a request with a body the time to send it.
+// allowBody gives a request with a body the time to send it, and, when the client waits for that,
+// has fasthttp tell it to go on. Nobody else may be told: HTTP/1.0 would take it for the answer.
 func allowBody(header *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if length := header.ContentLength(); length > 0 || length == chunked {
-		return fasthttp.RequestConfig{ReadTimeout: readTimeout}
+	length := header.ContentLength()
+	sends := length > 0 || length == chunked
+	if expected := string(header.Peek(fasthttp.HeaderExpect)); expected != "" {
+		header.Del(fasthttp.HeaderExpect)
+		if sends && header.IsHTTP11() && strings.EqualFold(expected, "100-continue") {
+			header.Set(fasthttp.HeaderExpect, "100-continue") // as fasthttp wants it spelled
+		}
 	}
-	return fasthttp.RequestConfig{}
+	if !sends {
+		return fasthttp.RequestConfig{}
+	}
+	return fasthttp.RequestConfig{ReadTimeout: readTimeout}
 }
 
 // answerUnread answers what could not be read as a request. Who sent too little in
 // its time hears nothing: a connection that was opened early must not find an answer on it.
 func answerUnread(ctx *fasthttp.RequestCtx, err error) {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		_ = ctx.Conn().Close() // there is nobody to tell
+		connectionOf(ctx).end()
 		return
 	}
 	problem := BadRequest("this is not a valid HTTP request")
