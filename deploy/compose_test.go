@@ -156,6 +156,9 @@ func TestOnlyWhatTheCrowdCallsIsPublished(t *testing.T) {
 			if public != (name == "grab" || name == "order") {
 				t.Errorf("%s publishes %s on %q", name, port.Published, port.HostIP)
 			}
+			if listen := service.Environment["DOORBUSTER_ADMIN_LISTEN"]; public && (listen == nil || strings.HasSuffix(*listen, ":"+port.Published)) {
+				t.Errorf("%s publishes its metrics with %s", name, port.Published)
+			}
 		}
 	}
 }
