@@ -73,9 +73,9 @@ func (g *batchGrab) request(def *sale.Sale) (Request, error) {
 // postBatch decides many users' grabs for a gateway. The whole is refused when one
 // of them is malformed; otherwise each gets its own answer.
 func (s *Service) postBatch(w http.ResponseWriter, r *http.Request) {
-	def, known := s.engine.Sale(r.PathValue("sale_id"))
-	if !known {
-		web.Fail(w, r, unknownSale())
+	def, problem := s.sale(r.PathValue("sale_id"))
+	if problem != nil {
+		web.Fail(w, r, problem)
 		return
 	}
 	body, problem := web.DecodeUpTo[batchBody](r, MaxBatchBody)

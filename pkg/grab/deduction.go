@@ -40,9 +40,10 @@ func (s *Service) postDeduction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.Quantity = body.Quantity
+	knewAll := s.knowsAll() // before the quota is looked up: it may be read meanwhile
 	answer, err := s.engine.Deduct(r.Context(), d)
 	switch {
-	case errors.Is(err, ErrUnknownQuota) && !s.knowsAll():
+	case errors.Is(err, ErrUnknownQuota) && !knewAll:
 		s.metrics.Deductions.Of(telemetry.DeductionUndecided).Inc()
 		web.Fail(w, r, undecided(unavailable("the quotas have not been read yet")))
 	case errors.Is(err, ErrUnknownQuota):

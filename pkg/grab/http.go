@@ -145,8 +145,8 @@ func (s *Service) readGrab(r *http.Request) (Request, *web.Problem) {
 		return Request{}, problem
 	}
 	request := Request{SaleID: r.PathValue("sale_id"), User: user, IP: s.clients.Of(r)}
-	if _, ok := s.engine.Sale(request.SaleID); !ok {
-		return Request{}, unknownSale()
+	if _, problem = s.sale(request.SaleID); problem != nil {
+		return Request{}, problem
 	}
 	if request.Key, problem = web.IdempotencyKey(r); problem != nil {
 		return Request{}, problem
@@ -164,7 +164,28 @@ func (s *Service) readGrab(r *http.Request) (Request, *web.Problem) {
 	return request, nil
 }
 
+// sale returns a sale, or what who asks for it hears: that it does not exist is not
+// known before the catalogue has been read.
+func (s *Service) sale(id string) (*sale.Sale, *web.Problem) {
+	if def, ok := s.engine.Sale(id); ok {
+		return def, nil
+	}
+	if !s.knowsAll() {
+		return nil, unread()
+	}
+	if def, ok := s.engine.Sale(id); ok { // it was read between the two looks above
+		return def, nil
+	}
+	return nil, unknownSale()
+}
+
 func unknownSale() *web.Problem { return web.NotFound("there is no such sale") }
+
+// unread answers for a sale that may be in the catalogue, which has not been read yet.
+func unread() *web.Problem {
+	return web.Unavailable(web.CodeUnavailable, "the service is starting; try again", retryAfter).
+		With("reason", "the sales have not been read yet")
+}
 
 func grabProblem(err error) error {
 	var field *sale.FieldError

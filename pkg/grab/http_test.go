@@ -52,6 +52,14 @@ func (s *shop) serve(t *testing.T, tuning config.GrabTuning, front config.GrabFr
 // serveQuotas is serve with settings for quotas.
 func (s *shop) serveQuotas(t *testing.T, tuning config.GrabTuning, front config.GrabFront, quotas config.Quotas) *counter {
 	t.Helper()
+	c := s.starting(t, tuning, front, quotas)
+	c.run(t)
+	return c
+}
+
+// starting serves a grab service that has read nothing yet, as one is that has just been started.
+func (s *shop) starting(t *testing.T, tuning config.GrabTuning, front config.GrabFront, quotas config.Quotas) *counter {
+	t.Helper()
 	str, err := stream.Open(stream.Config{URL: s.nats.URL(), PublishTimeout: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +78,19 @@ func (s *shop) serveQuotas(t *testing.T, tuning config.GrabTuning, front config.
 	if err != nil {
 		t.Fatal(err)
 	}
+	router := web.NewRouter(telemetry.NewHTTPMetrics(registry), log)
+	service.Mount(router)
+	server := httptest.NewServer(router)
+	t.Cleanup(server.Close)
+	return &counter{shop: s, service: service, registry: registry, url: server.URL}
+}
+
+// run runs the service until the test ends, and waits until it is ready.
+func (c *counter) run(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- service.Run(ctx) }()
+	go func() { ended <- c.service.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -80,14 +98,9 @@ func (s *shop) serveQuotas(t *testing.T, tuning config.GrabTuning, front config.
 		}
 	})
 	harness.Eventually(t, 5*time.Second, "the service is ready", func() (bool, string) {
-		_, known := service.Engine().Sale(s.sale.ID)
-		return known && service.Ready(ctx) == nil, ""
+		_, known := c.service.Engine().Sale(c.sale.ID)
+		return known && c.service.Ready(ctx) == nil, ""
 	})
-	router := web.NewRouter(telemetry.NewHTTPMetrics(registry), log)
-	service.Mount(router)
-	server := httptest.NewServer(router)
-	t.Cleanup(server.Close)
-	return &counter{shop: s, service: service, registry: registry, url: server.URL}
 }
 
 // metric returns the value of a counter or gauge of the service.
@@ -219,6 +232,47 @@ func TestWrongGrabsAreRefusedAndChangeNothing(t *testing.T) {
 	}
 	if granted := c.inRedis(t); len(granted) != 0 {
 		t.Errorf("%d grants were made", len(granted))
+	}
+}
+
+func TestWhoComesBeforeTheSalesHaveBeenReadIsToldToComeAgain(t *testing.T) {
+	s := openShop(t, 10, 1)
+	if err := s.stream.PutSale(t.Context(), s.sale); err != nil {
+		t.Fatal(err)
+	}
+	c := s.starting(t, config.GrabTuning{}, gateway, config.Quotas{})
+	key := http.Header{"Authorization": {"Bearer the-key-of-the-gateway"}}
+	calls := []struct {
+		method, path, body string
+		header             http.Header
+		ready              int // the answer about a sale that exists, once the sales have been read
+	}{
+		{"POST", "/grabs", "", as("u"), http.StatusCreated},
+		{"POST", "/grabs:batch", `{"grabs":[{"user":"v"}]}`, key, http.StatusOK},
+		{"GET", "", "", http.Header{}, http.StatusOK},
+	}
+	for _, call := range calls {
+		for _, id := range []string{s.sale.ID, "nobody-made-it"} {
+			status, header, got := c.call(t, call.method, "/v1/sales/"+id+call.path, call.body, call.header)
+			if status != http.StatusServiceUnavailable || got["code"] != "unavailable" || got["reason"] != "the sales have not been read yet" ||
+				header.Get("Retry-After") != "1" {
+				t.Errorf("%s %s%s while it starts: %d %v, Retry-After %q", call.method, id, call.path, status, got, header.Get("Retry-After"))
+			}
+		}
+	}
+	for _, path := range []string{"/grabs", "/grabs:batch"} { // a stranger learns nothing else
+		if status, _, got := c.call(t, "POST", "/v1/sales/"+s.sale.ID+path, "", http.Header{}); status != http.StatusUnauthorized {
+			t.Errorf("a stranger at %s: %d %v", path, status, got)
+		}
+	}
+	c.run(t)
+	for _, call := range calls {
+		if status, _, got := c.call(t, call.method, "/v1/sales/"+s.sale.ID+call.path, call.body, call.header); status != call.ready {
+			t.Errorf("%s%s once the sales have been read: %d %v, want %d", call.method, call.path, status, got, call.ready)
+		}
+		if status, _, got := c.call(t, call.method, "/v1/sales/nobody-made-it"+call.path, call.body, call.header); status != http.StatusNotFound {
+			t.Errorf("%s%s of a sale that nobody made: %d %v", call.method, call.path, status, got)
+		}
 	}
 }
 

@@ -36,9 +36,9 @@ type itemBody struct {
 }
 
 func (s *Service) getSale(w http.ResponseWriter, r *http.Request) {
-	def, ok := s.engine.Sale(r.PathValue("sale_id"))
-	if !ok {
-		web.Fail(w, r, unknownSale())
+	def, problem := s.sale(r.PathValue("sale_id"))
+	if problem != nil {
+		web.Fail(w, r, problem)
 		return
 	}
 	remaining, err := s.views.remaining(r.Context(), s.engine.stock, def)
