@@ -5,17 +5,33 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/stock"
 	"github.com/doorbuster/doorbuster/pkg/stream"
+	"github.com/doorbuster/doorbuster/pkg/telemetry"
 	"github.com/doorbuster/doorbuster/pkg/web"
 	"github.com/redis/go-redis/v9"
 )
 
+// policyTimeout bounds the look at the eviction policy, also where many servers of a
+// cluster are asked one after the other.
+const policyTimeout = 5 * time.Second
+
 // Stock opens the stock store and watches its health. It does not wait for
 // Redis; an eviction policy that may take keys away is warned of.
 func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, error) {
+	return d.openStock(ctx, cfg, d.Health.Add)
+}
+
+// OptionalStock is Stock for roles that do most of their work without Redis: that it
+// is away does not make the daemon unready.
+func (d *Daemon) OptionalStock(ctx context.Context, cfg config.Redis) (*stock.Store, error) {
+	return d.openStock(ctx, cfg, d.Health.AddOptional)
+}
+
+func (d *Daemon) openStock(ctx context.Context, cfg config.Redis, watch func(string, telemetry.Check)) (*stock.Store, error) {
 	options, err := cfg.Options()
 	if err != nil {
 		return nil, err
@@ -24,7 +40,14 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 	client := redis.NewUniversalClient(options)
 	d.OnClose(func() { _ = client.Close() }) // nothing can be done about it, and nothing is lost
 	store := stock.New(client)
-	d.Health.Add("redis", store.Ping)
+	watch("redis", store.Ping)
+	d.checkPolicy(ctx, store)
+	return store, nil
+}
+
+func (d *Daemon) checkPolicy(ctx context.Context, store *stock.Store) {
+	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
+	defer cancel()
 	policy, err := store.EvictionPolicy(ctx)
 	switch {
 	case err != nil:
@@ -33,7 +56,6 @@ func (d *Daemon) Stock(ctx context.Context, cfg config.Redis) (*stock.Store, err
 		d.Log.ErrorContext(ctx, "redis may evict keys: set maxmemory-policy noeviction; until then every eviction stops the sale it hits",
 			"maxmemory_policy", policy)
 	}
-	return store, nil
 }
 
 // QuietRedis sends what the Redis client says by itself, a line per failed
@@ -69,9 +91,14 @@ func (d *Daemon) Stream(ctx context.Context, cfg config.NATS, more func(*stream.
 	return s, nil
 }
 
-// Identity makes what tells users apart.
+// Identity makes what tells users apart. It reads new keys until Close: users are
+// told apart for as long as requests are served, which is longer than ctx.
 func (d *Daemon) Identity(ctx context.Context, cfg config.Identity) (web.Identity, error) {
-	return web.NewIdentity(ctx, web.IdentityOptions{
+	reading, end := context.WithCancel(context.WithoutCancel(ctx))
+	d.OnClose(end)
+	settled := context.AfterFunc(ctx, end) // it does not begin for longer than ctx
+	defer settled()
+	return web.NewIdentity(reading, web.IdentityOptions{
 		JWTSecret: cfg.JWTSecret, JWKS: cfg.JWKS, JWTIssuer: cfg.JWTIssuer, JWTAudience: cfg.JWTAudience,
 		TrustUserHeader: cfg.TrustUserHeader,
 	})

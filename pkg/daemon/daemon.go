@@ -13,9 +13,10 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync/atomic"
 	"syscall"
+	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/backoff"
 	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/telemetry"
 	"github.com/doorbuster/doorbuster/pkg/web"
@@ -82,8 +83,8 @@ func (d *Daemon) Close() {
 }
 
 // Run serves the roles until ctx ends or one of them fails. When ctx ends, the
-// requests in flight end first, within the shutdown timeout; then the roles
-// are stopped and waited for.
+// daemon leaves /readyz and goes on for the drain delay. Then the requests in
+// flight end, within the shutdown timeout; then the roles are stopped and waited for.
 func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 	return d.Serve(ctx, func(context.Context) ([]Role, error) { return roles, nil })
 }
@@ -91,27 +92,21 @@ func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 // errStarting is why a daemon is not ready while its roles are being made.
 var errStarting = errors.New("still waiting for what it depends on; the log says for what")
 
-// Serve is Run for roles that take time to make: it answers health probes while
-// wire waits for the servers that the roles need.
+// Serve is Run for roles that take time to make: while wire waits for the servers
+// that the roles need, it answers health probes, and everything else with 503.
 func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, error)) error {
-	router := web.NewRouter(telemetry.NewHTTPMetrics(d.Registry), d.Log)
-	metrics := telemetry.MetricsHandler(d.Registry)
-	router.Handle("GET /healthz", d.Health.LiveHandler())
-	router.Handle("GET /readyz", d.Health.ReadyHandler())
-	if d.HTTP.AdminListen == "" {
-		router.Handle("GET /metrics", metrics)
-	}
-	var started atomic.Bool
+	front := newFront(d)
 	d.Health.Add("start", func(context.Context) error {
-		if !started.Load() {
+		if !front.isOpen() {
 			return errStarting
 		}
 		return nil
 	})
-
+	listening, closeDoors := context.WithCancel(context.WithoutCancel(ctx))
+	defer closeDoors()
 	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	group, serving := errgroup.WithContext(ctx)
+	group, serving := errgroup.WithContext(listening)
 	played, playing := errgroup.WithContext(playing)
 	played.Go(func() error {
 		roles, err := wire(ctx)
@@ -122,10 +117,9 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 			return err
 		}
 		for _, role := range roles {
-			role.Mount(router)
 			played.Go(func() error { return play(playing, role) })
 		}
-		started.Store(true)
+		front.open(roles)
 		return nil
 	})
 	group.Go(func() error {
@@ -138,12 +132,19 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 		}
 	})
 	group.Go(func() error {
-		server := d.server(d.HTTP.Listen, router, d.OnListen)
+		d.leave(ctx, serving, front)
+		closeDoors()
+		return nil
+	})
+	group.Go(func() error { d.tellReady(serving, front); return nil })
+	group.Go(func() error {
+		server := d.server(d.HTTP.Listen, front, d.OnListen)
 		server.Fast = d.fast
 		return server.Run(serving)
 	})
 	if d.HTTP.AdminListen != "" {
-		group.Go(func() error { return d.server(d.HTTP.AdminListen, web.OperatorHandler(metrics), nil).Run(serving) })
+		metrics := web.OperatorHandler(telemetry.MetricsHandler(d.Registry))
+		group.Go(func() error { return d.server(d.HTTP.AdminListen, metrics, nil).Run(serving) })
 	}
 	failed := group.Wait()
 	stop()
@@ -153,6 +154,44 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 		return failed
 	}
 	return errors.Join(failed, ended)
+}
+
+// leave waits until the daemon shall stop, and leaves /readyz. Who is stopped from
+// outside then gives balancers the drain delay to notice; who has failed, or has not
+// begun, is of no use to them.
+func (d *Daemon) leave(ctx, serving context.Context, front *front) {
+	select {
+	case <-ctx.Done():
+	case <-serving.Done():
+	}
+	d.Health.Drain()
+	if front.isOpen() {
+		backoff.Pause(serving, d.HTTP.DrainDelay)
+	}
+}
+
+// Delays between two looks whether the daemon is ready, see backoff.Delay.
+const (
+	readyLookBase = 100 * time.Millisecond
+	readyLookMax  = time.Second
+)
+
+// tellReady logs once that the daemon is ready, when it first is.
+func (d *Daemon) tellReady(ctx context.Context, front *front) {
+	select {
+	case <-front.opened:
+	case <-ctx.Done():
+		return
+	}
+	for attempt := 1; ; attempt++ {
+		if ready, _ := d.Health.Ready(ctx); ready {
+			d.Log.Info("ready")
+			return
+		}
+		if !backoff.Pause(ctx, backoff.Delay(attempt, readyLookBase, readyLookMax)) {
+			return
+		}
+	}
 }
 
 // play runs a role, for which ending by itself is a failure.
@@ -167,7 +206,6 @@ func play(ctx context.Context, role Role) error {
 func (d *Daemon) server(addr string, handler http.Handler, onListen func(net.Addr)) *web.Server {
 	return &web.Server{
 		Addr: addr, Handler: handler, ShutdownTimeout: d.HTTP.ShutdownTimeout, Log: d.Log,
-		OnDrain: d.Health.Drain,
 		OnListen: func(bound net.Addr) {
 			d.Log.Info("listening", "address", bound.String())
 			if onListen != nil {

@@ -42,7 +42,14 @@ type stage struct {
 	ended chan error
 }
 
+// open runs a daemon with these roles.
 func open(t *testing.T, fast bool, wire func(context.Context) ([]daemon.Role, error)) stage {
+	t.Helper()
+	return openWith(t, fast, func(*daemon.Daemon) {}, wire)
+}
+
+// openWith runs a daemon that prepare has changed.
+func openWith(t *testing.T, fast bool, prepare func(*daemon.Daemon), wire func(context.Context) ([]daemon.Role, error)) stage {
 	t.Helper()
 	d, err := daemon.New("test", daemon.Frame{
 		HTTP: config.HTTP{Listen: "127.0.0.1:0", ShutdownTimeout: time.Second}, Log: config.Log{Level: "error", Format: "text"}, Fast: fast,
@@ -50,6 +57,7 @@ func open(t *testing.T, fast bool, wire func(context.Context) ([]daemon.Role, er
 	if err != nil {
 		t.Fatal(err)
 	}
+	prepare(d)
 	listening := make(chan net.Addr, 1)
 	d.OnListen = func(a net.Addr) { listening <- a }
 	ctx, stop := context.WithCancel(context.Background())
@@ -60,10 +68,26 @@ func open(t *testing.T, fast bool, wire func(context.Context) ([]daemon.Role, er
 	return s
 }
 
+// these are roles that are there at once.
+func these(roles ...daemon.Role) func(context.Context) ([]daemon.Role, error) {
+	return func(context.Context) ([]daemon.Role, error) { return roles, nil }
+}
+
 func (s stage) get(t *testing.T, path string) (status int, body string) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get(s.url + path)
+	status, _, body = s.ask(t, http.MethodGet, path)
+	return status, body
+}
+
+// ask sends a request over a connection of its own.
+func (s stage) ask(t *testing.T, method, path string) (status int, header http.Header, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +96,15 @@ func (s stage) get(t *testing.T, path string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response.StatusCode, string(text)
+	return response.StatusCode, response.Header, string(text)
+}
+
+func (s stage) awaitReady(t *testing.T) {
+	t.Helper()
+	harness.Eventually(t, 5*time.Second, "it is ready", func() (bool, string) {
+		status, body := s.get(t, "/readyz")
+		return status == http.StatusOK, body
+	})
 }
 
 func TestADaemonThatWaitsIsAliveAndNotReady(t *testing.T) {
@@ -99,10 +131,7 @@ func waitsAliveAndNotReady(t *testing.T, fast bool) {
 		t.Errorf("readyz while it waits: %d %s", status, body)
 	}
 	close(there)
-	harness.Eventually(t, 5*time.Second, "it is ready", func() (bool, string) {
-		status, body := s.get(t, "/readyz")
-		return status == http.StatusOK, body
-	})
+	s.awaitReady(t)
 	if status, body := s.get(t, "/act"); status != http.StatusOK {
 		t.Errorf("the role's route: %d %s", status, body)
 	}
@@ -127,7 +156,7 @@ func TestADaemonEndsWithItsRole(t *testing.T) {
 	broken := errors.New("broken")
 	for _, how := range []error{broken, nil} {
 		a := actor{end: make(chan error, 1)}
-		s := open(t, false, func(context.Context) ([]daemon.Role, error) { return []daemon.Role{a}, nil })
+		s := open(t, false, these(a))
 		a.end <- how
 		if err := <-s.ended; err == nil || (how != nil && !errors.Is(err, how)) {
 			t.Errorf("a role that ended with %v ended the daemon with %v", how, err)

@@ -14,6 +14,9 @@ import (
 const (
 	checkTimeout = 2 * time.Second // one check
 	checkMaxAge  = time.Second     // life of a result; probes in between do not reach the dependency
+	// unreadyMaxAge is the life of a result by which the service is not ready: it is short, so that
+	// a service is ready soon after what it waits for is there.
+	unreadyMaxAge = 100 * time.Millisecond
 )
 
 // Check asks one dependency whether it can be used. It must end when its context
@@ -21,7 +24,7 @@ const (
 type Check func(context.Context) error
 
 // Health knows whether the service should get requests. It is ready while every
-// dependency's check succeeds and it is not draining.
+// required dependency's check succeeds and it is not draining.
 type Health struct {
 	draining atomic.Bool
 
@@ -34,25 +37,36 @@ type Health struct {
 }
 
 type namedCheck struct {
-	name  string
-	check Check
+	name     string
+	check    Check
+	required bool
 }
 
 // CheckResult is what was found out about one dependency.
 type CheckResult struct {
-	Name  string `json:"name"`
-	OK    bool   `json:"ok"`
-	Error string `json:"error,omitempty"`
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Required is there, and false, for a dependency that does not decide readiness.
+	Required *bool  `json:"required,omitempty"`
+	Error    string `json:"error,omitempty"`
 }
+
+func (r CheckResult) prevents() bool { return !r.OK && r.Required == nil }
 
 // NewHealth returns a Health without dependencies, which is ready.
 func NewHealth() *Health { return &Health{running: make(chan struct{}, 1)} }
 
-// Add adds a dependency. Call it before the first probe.
-func (h *Health) Add(name string, check Check) {
+// Add adds a dependency without which the service should get no requests.
+func (h *Health) Add(name string, check Check) { h.add(namedCheck{name, check, true}) }
+
+// AddOptional adds a dependency that is looked at and told of, and does not decide
+// readiness: without it the service still does most of its work.
+func (h *Health) AddOptional(name string, check Check) { h.add(namedCheck{name, check, false}) }
+
+func (h *Health) add(c namedCheck) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.checks = append(h.checks, namedCheck{name, check})
+	h.checks = append(h.checks, c)
 }
 
 // Drain makes the service not ready for good: it is about to stop.
@@ -62,14 +76,17 @@ func (h *Health) Drain() { h.draining.Store(true) }
 // The results are in the order of Add.
 func (h *Health) Ready(ctx context.Context) (ready bool, results []CheckResult) {
 	results = h.results(ctx)
-	ready = !h.draining.Load() && !slices.ContainsFunc(results, func(r CheckResult) bool { return !r.OK })
-	return ready, results
+	return !h.draining.Load() && !slices.ContainsFunc(results, CheckResult.prevents), results
 }
 
 func (h *Health) results(ctx context.Context) []CheckResult {
 	h.running <- struct{}{}
 	defer func() { <-h.running }()
-	if !h.lastAt.IsZero() && time.Since(h.lastAt) < checkMaxAge {
+	life := checkMaxAge
+	if slices.ContainsFunc(h.last, CheckResult.prevents) {
+		life = unreadyMaxAge
+	}
+	if !h.lastAt.IsZero() && time.Since(h.lastAt) < life {
 		return h.last
 	}
 	h.mu.Lock()
@@ -89,10 +106,14 @@ func (h *Health) results(ctx context.Context) []CheckResult {
 }
 
 func (c namedCheck) run(ctx context.Context) CheckResult {
-	if err := c.check(ctx); err != nil {
-		return CheckResult{Name: c.name, Error: err.Error()}
+	result := CheckResult{Name: c.name, OK: true}
+	if !c.required {
+		result.Required = &c.required
 	}
-	return CheckResult{Name: c.name, OK: true}
+	if err := c.check(ctx); err != nil {
+		result.OK, result.Error = false, err.Error()
+	}
+	return result
 }
 
 // LiveHandler serves /healthz: 200 as long as the process can answer at all. It

@@ -43,6 +43,39 @@ func TestReadyNamesEachDependency(t *testing.T) {
 	})
 }
 
+func TestAnOptionalDependencyIsToldOfAndDoesNotDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("connection refused")
+		var redis, mysql error = away, nil
+		health := NewHealth()
+		health.AddOptional("redis", func(context.Context) error { return redis })
+		health.Add("mysql", func(context.Context) error { return mysql })
+		wantProbe(t, health.ReadyHandler(), http.StatusOK,
+			`{"dependencies":[{"name":"redis","ok":false,"required":false,"error":"connection refused"},{"name":"mysql","ok":true}],"status":"ready"}`)
+
+		redis, mysql = nil, away
+		<-time.After(2 * checkMaxAge) // in the bubble's time, which does not wait
+		wantProbe(t, health.ReadyHandler(), http.StatusServiceUnavailable,
+			`{"dependencies":[{"name":"redis","ok":true,"required":false},{"name":"mysql","ok":false,"error":"connection refused"}],"status":"not_ready"}`)
+	})
+}
+
+func TestAServiceIsReadySoonAfterWhatItWaitsForIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fault := errors.New("connection refused")
+		health := NewHealth()
+		health.Add("mysql", func(context.Context) error { return fault })
+		if ready, results := health.Ready(t.Context()); ready {
+			t.Errorf("ready without its dependency: %+v", results)
+		}
+		fault = nil
+		<-time.After(unreadyMaxAge)
+		if ready, results := health.Ready(t.Context()); !ready {
+			t.Errorf("not ready %s after its dependency came back: %+v", unreadyMaxAge, results)
+		}
+	})
+}
+
 func TestDrainingIsNotReadyAndStaysAlive(t *testing.T) {
 	health := NewHealth()
 	health.Drain()

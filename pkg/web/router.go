@@ -41,13 +41,22 @@ func (rt *Router) Handle(pattern string, handler http.Handler) {
 	if !found {
 		method, route = "other", pattern
 	}
-	counted := rt.metrics.Route(route, method)
+	rt.handle(pattern, rt.metrics.Route(route, method), handler)
+}
+
+func (rt *Router) handle(pattern string, counted *telemetry.HTTPRoute, handler http.Handler) {
 	rt.mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if rec, ok := w.(*recorder); ok {
 			rec.route = counted
 		}
 		handler.ServeHTTP(w, r)
 	}))
+}
+
+// Otherwise answers every request that no other route takes with p, instead of with
+// 404 or 405. Such requests are counted as unmatched.
+func (rt *Router) Otherwise(p *Problem) {
+	rt.handle("/", rt.missed, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Fail(w, r, p) }))
 }
 
 // HandleFunc registers a function.

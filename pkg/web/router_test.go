@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -62,6 +63,22 @@ func TestUnknownPathsAreProblems(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	wantRequests(t, registry, "unmatched", "other", "404", 1)
+}
+
+func TestARouterMayAnswerOtherwiseThanThatThereIsNoSuchPath(t *testing.T) {
+	router, registry, _ := newRouter(t)
+	router.HandleFunc("GET /known", func(http.ResponseWriter, *http.Request) {})
+	router.Otherwise(Unavailable(CodeUnavailable, "come again", time.Second))
+	for _, r := range []*http.Request{newRequest(t, http.MethodGet, "/", ""), newRequest(t, http.MethodPost, "/unknown/path", "{}")} {
+		w := serve(router, r)
+		if body := problemOf(t, w); w.Code != http.StatusServiceUnavailable || body["code"] != CodeUnavailable || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%s %s: %d %v %s", r.Method, r.URL, w.Code, w.Header(), w.Body)
+		}
+	}
+	if w := serve(router, newRequest(t, http.MethodGet, "/known", "")); w.Code != http.StatusOK {
+		t.Errorf("a route that is there: %d %s", w.Code, w.Body)
+	}
+	wantRequests(t, registry, "unmatched", "other", "503", 2)
 }
 
 func TestWrongMethodsAreProblemsThatNameTheRightOnes(t *testing.T) {

@@ -34,9 +34,6 @@ type Server struct {
 
 	// OnListen, if set, is called with the bound address before the first request is served.
 	OnListen func(net.Addr)
-	// OnDrain, if set, is called when the context ends, before requests are turned
-	// away; usually telemetry.Health.Drain.
-	OnDrain func()
 }
 
 // Run listens and serves until ctx ends, then stops: no new connections, requests
@@ -65,9 +62,6 @@ func (s *Server) Run(ctx context.Context) error {
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
-	}
-	if s.OnDrain != nil {
-		s.OnDrain()
 	}
 	close(draining)
 	return s.stop(server, listener, failed)

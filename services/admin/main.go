@@ -16,7 +16,7 @@ func main() {
 }
 
 func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Admin) (daemon.Role, error) {
-	store, err := d.Stock(ctx, cfg.Redis)
+	store, err := d.OptionalStock(ctx, cfg.Redis)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func wire(ctx context.Context, d *daemon.Daemon, cfg *config.Order) (daemon.Role
 	if err != nil {
 		return nil, err
 	}
-	store, err := d.Stock(ctx, cfg.Redis)
+	store, err := d.OptionalStock(ctx, cfg.Redis)
 	if err != nil {
 		return nil, err
 	}
