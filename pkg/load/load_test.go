@@ -1,11 +1,13 @@
 package load
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -177,6 +179,34 @@ func TestDuplicatesCarryTheSameKey(t *testing.T) {
 	}
 	if report.Outcomes["won"] != 200 || report.Contradictions != 0 || len(report.Winners) != 200 {
 		t.Errorf("report %+v", report)
+	}
+}
+
+// Grabs, double clicks and retries: nothing else was sent.
+func TestTheReportAccountsForEveryRequest(t *testing.T) {
+	var mu sync.Mutex
+	var requests int64
+	report := run(t, Config{Users: 100, Duplicates: 0.3, Seed: 7, URL: shop(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		requests++
+		turned := requests <= 40
+		mu.Unlock()
+		if turned {
+			refuse(w, http.StatusServiceUnavailable, "unavailable")
+			return
+		}
+		won(w, r)
+	})})
+	if report.Requests != requests || report.Doubled == 0 || report.Retried != 40 || report.Requests != 100+report.Doubled+report.Retried {
+		t.Errorf("%d requests: report %+v", requests, report)
+	}
+	var text bytes.Buffer
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%d requests (%d of them double clicks, 40 retries)", requests, report.Doubled)
+	if !strings.Contains(text.String(), want) {
+		t.Errorf("%q is missing:\n%s", want, &text)
 	}
 }
 

@@ -36,6 +36,7 @@ type recorder struct {
 	mu             sync.Mutex
 	grabs          []grabState
 	requests       int64
+	doubled        int64
 	retried        int64
 	replayed       int64
 	decided        int64
@@ -69,8 +70,11 @@ func (r *recorder) answer(t task, a answer, retry bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.requests++
-	if t.attempt > 1 {
+	switch {
+	case t.attempt > 1:
 		r.retried++
+	case t.copy > 0:
+		r.doubled++
 	}
 	if a.replayed {
 		r.replayed++

@@ -20,6 +20,7 @@ type Report struct {
 	Duplicates float64       `json:"duplicates"`
 
 	Requests int64 `json:"requests"` // answered, retries and duplicates included
+	Doubled  int64 `json:"doubled"`  // of those, double clicks: the second one of two sent at once
 	Retried  int64 `json:"retried"`  // of those, repetitions of a grab that was not decided
 	Replayed int64 `json:"replayed"` // answers with an order that the key already had
 	// RequestsPerSecond is Requests over Duration.
@@ -80,7 +81,7 @@ func (r *recorder) report(took time.Duration) Report {
 	report := Report{
 		URL: r.cfg.URL, SaleID: r.cfg.SaleID, StartedAt: r.start.UTC(), Duration: sale.Duration(took),
 		Seed: r.cfg.Seed, Users: r.cfg.Users, Grabs: r.cfg.Grabs, Rate: r.cfg.Rate, Duplicates: r.cfg.Duplicates,
-		Requests: r.requests, Retried: r.retried, Replayed: r.replayed,
+		Requests: r.requests, Doubled: r.doubled, Retried: r.retried, Replayed: r.replayed,
 		RequestsPerSecond: float64(r.requests) / took.Seconds(),
 		Outcomes:          make(map[string]int64), Latency: make(map[string]Latency), Decision: latencyOf(r.decision),
 		Contradictions: r.contradictions, Examples: r.examples, Problem: r.problem, Winners: r.winners,

@@ -11,10 +11,10 @@ import (
 
 // WriteText writes the report for a person.
 func (r *Report) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "%d grabs of %d users in %s: %d requests (%d retries, %d replays), %.0f a second\n",
-		r.Grabs, r.Users, Short(time.Duration(r.Duration)), r.Requests, r.Retried, r.Replayed, r.RequestsPerSecond)
-	fmt.Fprintf(w, "%d distinct winners, %d contradictions, %d undecided, seed %d\n\n",
-		r.DistinctWinners, r.Contradictions, r.Undecided, r.Seed)
+	fmt.Fprintf(w, "%d grabs of %d users in %s: %d requests (%d of them double clicks, %d retries), %.0f a second\n",
+		r.Grabs, r.Users, Short(time.Duration(r.Duration)), r.Requests, r.Doubled, r.Retried, r.RequestsPerSecond)
+	fmt.Fprintf(w, "%d distinct winners, %d replays, %d contradictions, %d undecided, seed %d\n\n",
+		r.DistinctWinners, r.Replayed, r.Contradictions, r.Undecided, r.Seed)
 	if r.Problem != "" {
 		fmt.Fprintf(w, "first problem: %s\n\n", r.Problem)
 	}
