@@ -145,7 +145,7 @@ func New(cfg Config, parts Parts) (*Sender, error) {
 // Run sends until ctx ends and the calls in hand are over, DrainLimit later at most.
 func (s *Sender) Run(ctx context.Context) error {
 	if len(s.cfg.Keys) == 0 {
-		s.Log.WarnContext(ctx, "no webhook secrets: webhooks of sales with a fulfilment wait")
+		s.Log.InfoContext(ctx, "no webhook secrets: webhooks of sales with a fulfilment wait")
 		<-ctx.Done()
 		return nil
 	}
