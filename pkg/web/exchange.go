@@ -34,7 +34,7 @@ type exchange struct {
 	ctx    *fasthttp.RequestCtx
 	header http.Header
 	status int
-	body   requestBody
+	body   *requestBody // nil without one
 }
 
 var exchanges = sync.Pool{New: func() any { return &exchange{header: make(http.Header)} }}
@@ -100,13 +100,30 @@ func (x *exchange) read(r *http.Request) *Problem {
 		x.ctx.SetConnectionClose()
 	}
 	r.ContentLength = int64(max(header.ContentLength(), chunked))
-	if r.ContentLength != chunked && namesEncoding(header.RawHeaders()) {
-		return BadRequest("the Transfer-Encoding is not one that is understood")
+	if problem := checkFraming(header); problem != nil {
+		return problem
 	}
-	x.body = requestBody{conn: conn, stream: x.ctx.RequestBodyStream()}
-	r.Body = &x.body
-	if x.body.stream == nil || r.ContentLength == 0 {
-		r.ContentLength, r.Body, x.body.stream = 0, http.NoBody, nil
+	if stream := x.ctx.RequestBodyStream(); stream != nil && r.ContentLength != 0 {
+		x.body = &requestBody{conn: conn, stream: stream}
+		r.Body = x.body
+	} else {
+		r.ContentLength, r.Body = 0, http.NoBody
+	}
+	return nil
+}
+
+// checkFraming refuses what a proxy in front of the server may take for another length of the
+// body: a length beside an encoding (RFC 9112, 6.1), and the encoding "identity", which was taken
+// out of HTTP. fasthttp passes over the one and the other.
+func checkFraming(header *fasthttp.RequestHeader) *Problem {
+	if header.ContentLength() == chunked {
+		if names(header.RawHeaders(), fasthttp.HeaderContentLength) {
+			return BadRequest("a Content-Length and a Transfer-Encoding contradict each other")
+		}
+		return nil
+	}
+	if names(header.RawHeaders(), fasthttp.HeaderTransferEncoding) {
+		return BadRequest("the Transfer-Encoding is not one that is understood")
 	}
 	return nil
 }
@@ -143,10 +160,8 @@ func asksToClose(connection []string) bool {
 	return false
 }
 
-// namesEncoding reports whether one of these lines is a Transfer-Encoding. fasthttp passes over
-// "identity", which was taken out of HTTP: others may read the body in another way.
-func namesEncoding(lines []byte) bool {
-	const name = fasthttp.HeaderTransferEncoding
+// names reports whether one of these lines is a field of that name.
+func names(lines []byte, name string) bool {
 	for len(lines) > len(name) {
 		if lines[len(name)] == ':' && strings.EqualFold(string(lines[:len(name)]), name) {
 			return true
@@ -190,7 +205,7 @@ func (x *exchange) end() {
 			response.Header.Add(name, value)
 		}
 	}
-	if !x.body.drain() {
+	if x.body != nil && !x.body.drain() {
 		x.closeAfter()
 	}
 	x.release()
@@ -217,15 +232,15 @@ func abort(ctx *fasthttp.RequestCtx, cause any, log *slog.Logger) {
 // release gives the exchange to the next request.
 func (x *exchange) release() {
 	clear(x.header)
-	x.ctx, x.status, x.body = nil, 0, requestBody{}
+	x.ctx, x.status, x.body = nil, 0, nil
 	exchanges.Put(x)
 }
 
 // requestBody is the body of a request, read from the connection as the handler asks for it.
 type requestBody struct {
 	conn   *connection
-	stream io.Reader // nil without a body
-	err    error     // how it ended, io.EOF for well; nothing is read behind it
+	stream io.Reader
+	err    error // how it ended, io.EOF for well; nothing is read behind it
 }
 
 // Read reads on. A client that went away in the middle has not sent a body: nobody looks
@@ -246,11 +261,10 @@ func (b *requestBody) Read(p []byte) (int, error) {
 func (b *requestBody) Close() error { return nil }
 
 // drain reads what the handler left, and reports whether that was little enough to
-// come to the end.
+// come to the end. The body cannot be read after it: its connection is at the next request.
 func (b *requestBody) drain() bool {
-	if b.stream == nil {
-		return true
-	}
 	_, _ = io.CopyN(io.Discard, b, maxDrained+1) // Read keeps the error
-	return errors.Is(b.err, io.EOF)
+	whole := errors.Is(b.err, io.EOF)
+	b.err = http.ErrBodyReadAfterClose
+	return whole
 }

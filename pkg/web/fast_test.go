@@ -193,6 +193,7 @@ func TestAmbiguousRequestsEndTheConnection(t *testing.T) {
 		"two lengths":               head("POST", "/", "Content-Length: 5", "Content-Length: 50") + "12345",
 		"a length that is none":     head("POST", "/", "Content-Length: 5x") + "12345",
 		"a signed length":           head("POST", "/", "Content-Length: +5") + "12345",
+		"a length and an encoding":  head("POST", "/", "Content-Length: 3", "Transfer-Encoding: chunked") + "5\r\nabcde\r\n0\r\n\r\n",
 		"two encodings":             head("POST", "/", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + "0\r\n\r\n",
 		"an unknown encoding":       head("POST", "/", "Transfer-Encoding: xchunked") + "0\r\n\r\n",
 		"an encoding that is none":  head("POST", "/", "Content-Length: 5", "transfer-encoding:\r\n identity") + "12345",
@@ -226,18 +227,6 @@ func TestAmbiguousRequestsEndTheConnection(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A length beside an encoding: the encoding counts, for both engines and everybody between.
-func TestAnEncodingWinsOverALength(t *testing.T) {
-	onBothEngines(t, func(t *testing.T, fast bool) {
-		t.Helper()
-		text := head("POST", "/", "Content-Length: 3", "Transfer-Encoding: chunked") + "5\r\nabcde\r\n0\r\n\r\n"
-		got, _ := talk(t, startHandlers(t, fast), text+head("GET", "/next"), "POST", "GET")
-		if len(got) == 0 || !strings.Contains(got[0].Body, `body "abcde"`) || len(got) == 2 && !strings.HasPrefix(got[1].Body, "GET /next") {
-			t.Errorf("%+v", got)
-		}
-	})
 }
 
 func TestTheAnswerToABodyFarTooLargeArrives(t *testing.T) {
