@@ -15,8 +15,8 @@ type Service struct {
 	flags   []*kong.Flag
 }
 
-// Services returns every service that this package has a struct for, in the
-// order of the documentation.
+// Services returns every service that this package has a struct for, and the
+// command line, in the order of the documentation.
 func Services() []Service {
 	services := []Service{
 		{Name: "grab", Meaning: "Grab service: answers the crowd."},
@@ -24,8 +24,10 @@ func Services() []Service {
 		{Name: "reconciler", Meaning: "Reconciler: restores, audits and relays."},
 		{Name: "admin", Meaning: "Admin service: the control plane."},
 		{Name: "doorbuster dev", Meaning: "Every role in one process, for development only."},
+		{Name: "doorbuster", Meaning: "The command line: what its other commands share. Each takes those that it needs, and " +
+			"`doorbuster COMMAND --help` tells all of its flags. The backends are for `verify` and `reconcile` without the admin service."},
 	}
-	for i, grammar := range []any{new(Grab), new(Order), new(Reconciler), new(Admin), new(Dev)} {
+	for i, grammar := range []any{new(Grab), new(Order), new(Reconciler), new(Admin), new(Dev), new(CommandLine)} {
 		parser, err := newParser(Program{Name: services[i].Name}, grammar, kong.Embed(new(source)))
 		if err != nil {
 			panic(fmt.Sprintf("config: struct tags of %T: %v", grammar, err)) // only a change of this package can cause it
@@ -43,8 +45,8 @@ Every setting can be given as a flag, as an environment variable, or as a key in
 that ` + "`--config FILE`" + ` (or ` + "`DOORBUSTER_CONFIG`" + `) names. A flag wins over the environment, the environment over
 the file, the file over the default.
 
-- An unknown ` + "`DOORBUSTER_`" + ` variable is an error. Variables of another Doorbuster service are accepted, so
-  that a deployment may share one set; so are the variables that Kubernetes makes up for Services.
+- An unknown ` + "`DOORBUSTER_`" + ` variable is an error. Variables of another Doorbuster service and of the
+  command line are accepted, so that all may share one set; so are those that Kubernetes makes up for Services.
 - An unknown key in the file is an error. A list may stand where a flag takes comma-separated values.
 - Durations are written like ` + "`250ms`, `5s`, `1m30s`" + `.
 - ` + "`--print-config`" + ` shows what a program would run with and where each value came from, with secrets hidden.

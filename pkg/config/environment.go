@@ -17,8 +17,8 @@ var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d
 var serviceAddress = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 
 // checkEnvironment refuses a DOORBUSTER_ variable that neither this program nor
-// any Doorbuster service knows. Those of another service are accepted, so that
-// all services of a deployment may share one set of variables.
+// any Doorbuster service nor the command line knows. Those of another program are
+// accepted, so that all of a deployment may share one set of variables.
 func checkEnvironment(app *kong.Application, environ []string) error {
 	known := map[string]bool{}
 	for _, flag := range allFlags(app.Node) {
