@@ -12,28 +12,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
 // apiFlags say where the admin API is.
 type apiFlags struct {
-	URL      string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Address of the admin API."`
-	AdminKey string `name:"admin-key" secret:"" placeholder:"KEY" help:"Key of the admin API."`
+	config.AdminURL
+	config.APIKey
 }
 
 // errNoKey says that a command needs the admin key.
 var errNoKey = errors.New("give the admin key in the variable DOORBUSTER_ADMIN_KEY or by --admin-key")
 
 func (f *apiFlags) client() (*api, error) {
-	if f.AdminKey == "" {
+	if f.Key == "" {
 		return nil, errNoKey
 	}
-	return newAPI(f.URL, f.AdminKey), nil
+	return newAPI(adminAddress(f.AdminURL), f.Key), nil
 }
 
 // api calls the admin API, and as some user the API for the crowd.
 type api struct {
-	base string
+	at   address
+	base string // the address without a slash at its end
 	key  string
 	http *http.Client
 }
@@ -44,8 +46,8 @@ const (
 	maxAnswer   = 64 << 20 // bytes
 )
 
-func newAPI(base, key string) *api {
-	return &api{base: strings.TrimSuffix(base, "/"), key: key, http: &http.Client{
+func newAPI(at address, key string) *api {
+	return &api{at: at, base: strings.TrimSuffix(at.url, "/"), key: key, http: &http.Client{
 		Timeout: callTimeout,
 		// Followed, a redirect would carry the key to wherever it leads.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -122,15 +124,19 @@ func answered[T any](term terminal, asJSON bool, text json.RawMessage, show func
 	return show(v)
 }
 
-// do makes a call and returns the body of a success, or a *problem.
+// do makes a call and returns the body of a success, or a *problem, bare unless the
+// service does not know the path.
 func (a *api) do(ctx context.Context, c call) (json.RawMessage, error) {
 	request, err := a.request(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	response, err := a.http.Do(request)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // it would tell the whole path
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ask %s: %w", a.base, a.at.explain(err))
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -143,6 +149,9 @@ func (a *api) do(ctx context.Context, c call) (json.RawMessage, error) {
 	p := &problem{Status: response.StatusCode}
 	if err := json.Unmarshal(text, p); err != nil || p.Code == "" {
 		return nil, fmt.Errorf("%s answered %s, which is not Doorbuster's", a.base, response.Status)
+	}
+	if p.Detail == noSuchPath {
+		return nil, a.at.explain(p)
 	}
 	return nil, p
 }

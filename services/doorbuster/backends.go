@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -19,11 +20,7 @@ import (
 )
 
 // backendFlags say where the backends are, for a command that works on them itself.
-type backendFlags struct {
-	Redis config.Redis `embed:"" group:"Backends, instead of the API" set:"redis=" set:"redishelp="`
-	NATS  config.NATS  `embed:"" group:"Backends, instead of the API" set:"nats=" set:"natshelp="`
-	MySQL config.MySQL `embed:"" group:"Backends, instead of the API" set:"mysqlhelp="`
-}
+type backendFlags struct{ config.Backends }
 
 // chosen reports whether the command shall work on the backends: one of them is
 // given, and no --url on the command line, which wins over exported variables.
@@ -68,6 +65,9 @@ func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *rec
 	client := redis.NewUniversalClient(options)
 	closers = append(closers, func() { _ = client.Close() }) // nothing is lost by it
 	store := stock.New(client)
+	if err := store.Ping(waiting); err != nil {
+		return nil, nil, unusable("redis", redisHost(&f.Redis), err)
+	}
 	books, err := ledger.Open(ctx, ledger.Config{
 		DSN: f.MySQL.DSN, MaxOpen: f.MySQL.MaxOpen, DialTimeout: f.MySQL.DialTimeout, Timeout: f.MySQL.Timeout,
 	})
@@ -76,7 +76,7 @@ func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *rec
 	}
 	closers = append(closers, func() { _ = books.Close() })
 	if err := books.CheckSchema(waiting); err != nil {
-		return nil, nil, err
+		return nil, nil, unusable("mysql", mysqlHost(&f.MySQL), err)
 	}
 	s, err := stream.Open(stream.Config{
 		URL: f.NATS.URL, Creds: f.NATS.Creds, Name: "doorbuster-command", Logger: log, Replicas: f.NATS.Replicas,
@@ -87,13 +87,22 @@ func (f *backendFlags) reconciler(ctx context.Context, log *slog.Logger) (r *rec
 	}
 	closers = append(closers, s.Close)
 	if err := awaitStream(waiting, s); err != nil {
-		return nil, nil, err
+		return nil, nil, unusable("nats", natsHost(&f.NATS), err)
 	}
 	r, err = reconcile.New(reconcile.Config{}, store, s, books, nil, log)
 	if err != nil {
 		return nil, nil, err
 	}
 	return r, closeAll, nil
+}
+
+// unusable tells which backend failed, and where that is, without credentials.
+func unusable(backend, host string, err error) error {
+	state := "can't be used"
+	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, stream.ErrNotConnected) {
+		state = "can't be reached"
+	}
+	return fmt.Errorf("%s at %s %s: %w", backend, host, state, err)
 }
 
 // awaitStream waits for the connection, which is made in the background.
@@ -108,7 +117,7 @@ func awaitStream(ctx context.Context, s *stream.Stream) error {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("reach NATS: %w", err)
+			return err
 		}
 	}
 }

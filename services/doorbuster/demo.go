@@ -76,7 +76,6 @@ func (d *demo) sayf(format string, args ...any) { fmt.Fprintf(d.term.out, format
 
 func (d *demo) run(ctx context.Context, log io.Writer) error {
 	d.sayf("Doorbuster: %d units, %d users, and Redis loses everything in the middle of the sale.\n", d.Units, d.Users)
-	daemon.QuietRedis() // it may lose its connections from here on
 	var err error
 	if d.stage, err = newStage(d.Real, d.sayf); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (d *demo) run(ctx context.Context, log io.Writer) error {
 	go func() { served <- d.shop.run(serving, func(address string) { ready <- address }) }()
 	select {
 	case address := <-ready:
-		d.api = newAPI(address, d.shop.key)
+		d.api = newAPI(adminAddress(config.AdminURL{URL: address}), d.shop.key)
 	case err := <-served:
 		return errors.Join(err, ctx.Err())
 	}

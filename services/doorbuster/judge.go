@@ -90,7 +90,7 @@ func (d *demo) conclude(promises []promise) error {
 		d.sayf("%s  %s", mark, p.text)
 	}
 	if broken > 0 {
-		return fmt.Errorf("%d promises were broken", broken)
+		return no(fmt.Sprintf("%d promises were broken", broken))
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/load"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
@@ -17,7 +19,6 @@ import (
 // loadCommand sends a crowd at a sale.
 type loadCommand struct {
 	Sale           string        `arg:"" help:"Id of the sale."`
-	URL            string        `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Address of the grab service."`
 	AllowRemote    bool          `name:"allow-remote" env:"-" help:"Send the crowd to another machine. It must be one of your own."`
 	Users          int           `name:"users" env:"-" default:"1000" help:"Different users."`
 	Grabs          int           `name:"grabs" env:"-" default:"0" help:"Grabs, shared out among the users. 0 is one for each."`
@@ -32,10 +33,13 @@ type loadCommand struct {
 	UserPrefix     string        `name:"user-prefix" env:"-" default:"user-" help:"Beginning of the users' names."`
 	Seed           uint64        `name:"seed" env:"-" default:"0" help:"Makes keys and duplicates repeatable. 0 takes the time."`
 	JSON           string        `name:"json" env:"-" placeholder:"FILE" help:"Write the report to this file as JSON."`
+
+	Grab  config.GrabURL  `embed:"" group:"API"`
+	Admin config.AdminURL `embed:"" group:"API"`
 }
 
-// Run sends the crowd. It fails when an answer contradicts another one.
-func (c *loadCommand) Run(ctx context.Context, term terminal) error {
+// Run sends the crowd. The answer is no when an answer contradicts another one.
+func (c *loadCommand) Run(ctx context.Context, parsed *kong.Context, term terminal) error {
 	lines, err := parseLines(c.Items)
 	if err != nil {
 		return err
@@ -43,15 +47,16 @@ func (c *loadCommand) Run(ctx context.Context, term terminal) error {
 	if c.Seed == 0 {
 		c.Seed = uint64(time.Now().UnixNano())
 	}
+	at := grabAddress(parsed, c.Grab, c.Admin)
 	live := newLive(term.err)
 	cfg := load.Config{
-		URL: c.URL, AllowRemote: c.AllowRemote, SaleID: c.Sale, Lines: lines, Users: c.Users, Grabs: c.Grabs,
+		URL: at.url, AllowRemote: c.AllowRemote, SaleID: c.Sale, Lines: lines, Users: c.Users, Grabs: c.Grabs,
 		Rate: c.Rate, Ramp: c.Ramp, Retries: c.Retries, Duplicates: c.Duplicates, Connections: c.Connections,
 		RequestTimeout: c.RequestTimeout, Timeout: c.Timeout, UserPrefix: c.UserPrefix, Seed: c.Seed,
 		Progress: func(p load.Progress) { live.show(progressText(p)) },
 	}
 	if err := load.Look(ctx, cfg); err != nil {
-		return err
+		return at.explain(err)
 	}
 	report, err := load.Run(ctx, cfg)
 	live.end()
@@ -67,7 +72,7 @@ func (c *loadCommand) Run(ctx context.Context, term terminal) error {
 		}
 	}
 	if report.Contradictions > 0 {
-		return fmt.Errorf("%d keys were answered with contradicting orders: %s", report.Contradictions, strings.Join(report.Examples, "; "))
+		return no(fmt.Sprintf("%d keys were answered with contradicting orders: %s", report.Contradictions, strings.Join(report.Examples, "; ")))
 	}
 	if invalid := report.Outcomes[load.ClassInvalid]; invalid > 0 {
 		return fmt.Errorf("%d grabs were not taken: %s", invalid, report.Problem)

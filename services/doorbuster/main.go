@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,16 +22,10 @@ type commandLine struct {
 	Order       orderCommand       `cmd:"" help:"Show, pay, cancel and return orders over the admin API."`
 	Quota       quotaCommand       `cmd:"" help:"Make, show, deduct from and return to standing limits without a sale."`
 	FlowControl flowControlCommand `cmd:"" name:"flow-control" help:"Show or change how many grabs may come, over the admin API."`
-	Load        loadCommand        `cmd:"" help:"Send a crowd at a sale and tell what it was answered."`
-	Verify      verifyCommand      `cmd:"" help:"Check every guarantee for a sale."`
+	Load        loadCommand        `cmd:"" help:"Send a crowd at a sale, to the grab service, and tell what it was answered."`
+	Verify      verifyCommand      `cmd:"" help:"Check every guarantee for a sale. The exit status is 1 when one is violated, 2 when they could not be checked."`
 	Reconcile   reconcileCommand   `cmd:"" help:"Have a sale's state in Redis compared with the ledger and the stream, and repaired."`
 }
-
-// Exit statuses.
-const (
-	exitFailed   = 1 // the command failed, or found a guarantee broken
-	exitBadUsage = 2 // the command line or the configuration is wrong
-)
 
 func main() {
 	ctx, stop := daemon.SignalContext()
@@ -47,19 +40,17 @@ type terminal struct {
 	out, err io.Writer
 }
 
-// errQuiet ends a command whose output says already what is wrong.
-var errQuiet = errors.New("see above")
-
 // run runs one command and returns the process's exit status.
 func run(ctx context.Context, args []string, term terminal) int {
+	daemon.QuietRedis() // what its lines mean is told by the command's error
 	var grammar commandLine
 	parsed, err := config.Parse(config.Program{
-		Name: "doorbuster", Description: "A flash-sale engine: sells a limited stock to a crowd.",
+		Name: "doorbuster", Description: "A flash-sale engine: sells a limited stock to a crowd.\n\n" + exitHelp,
 		Stdout: term.out, Stderr: term.err,
 	}, &grammar, bareNegative(args))
 	if err != nil {
 		fmt.Fprintf(term.err, "doorbuster: %v\n", err)
-		return exitBadUsage
+		return exitFailed
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	parsed.Bind(parsed)
@@ -67,11 +58,8 @@ func run(ctx context.Context, args []string, term terminal) int {
 }
 
 func report(err error, parsed *kong.Context, term terminal) int {
-	if err == nil {
-		return 0
-	}
-	if !errors.Is(err, errQuiet) {
+	if err != nil && err.Error() != "" {
 		fmt.Fprintf(term.err, "doorbuster %s: %v\n", parsed.Selected().Path(), err)
 	}
-	return exitFailed
+	return exitStatus(err)
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"github.com/doorbuster/doorbuster/pkg/config"
 	"github.com/doorbuster/doorbuster/pkg/sale"
 )
 
@@ -18,8 +20,8 @@ type quotaCommand struct {
 	Put    quotaPut    `cmd:"" help:"Make a quota, or change its limit."`
 	Get    quotaGet    `cmd:"" help:"Show a quota and what is used of it."`
 	List   quotaList   `cmd:"" help:"List the quotas."`
-	Deduct quotaDeduct `cmd:"" help:"Deduct units as a backend does. The exit status is 1 when they are refused."`
-	Return quotaReturn `cmd:"" help:"Return units of a deduction as a backend does."`
+	Deduct quotaDeduct `cmd:"" help:"Deduct units as a backend does, at the grab service. The exit status is 1 when they are refused."`
+	Return quotaReturn `cmd:"" help:"Return units of a deduction as a backend does, at the order service."`
 
 	API  apiFlags `embed:"" group:"API"`
 	JSON bool     `name:"json" env:"-" help:"Print what the API answers, as JSON."`
@@ -119,35 +121,37 @@ func (c *quotaList) Run(ctx context.Context, all *quotaCommand, term terminal) e
 	return t.flush()
 }
 
-// gatewayFlags say who the backend is.
-type gatewayFlags struct {
-	GatewayKey string `name:"gateway-key" secret:"" placeholder:"KEY" help:"Key of a backend. In development the admin key does."`
-}
-
 // post makes a backend's call.
-func (g *gatewayFlags) post(ctx context.Context, all *quotaCommand, c call) (json.RawMessage, error) {
-	key := cmp.Or(g.GatewayKey, all.API.AdminKey)
+func (q *quotaCommand) post(ctx context.Context, at address, gateway config.GatewayKey, c call) (json.RawMessage, error) {
+	key := cmp.Or(gateway.Key, q.API.Key)
 	if key == "" {
 		return nil, errors.New("give a backend's key in the variable DOORBUSTER_GATEWAY_KEY or by --gateway-key")
 	}
-	a := newAPI(all.API.URL, key)
+	a := newAPI(at, key)
 	defer a.close()
 	c.method = http.MethodPost
-	return a.do(ctx, c)
+	text, err := a.do(ctx, c)
+	if answer, ok := errors.AsType[*problem](err); ok && answer.Status == http.StatusUnauthorized && gateway.Key == "" {
+		return nil, fmt.Errorf("%w; the admin key does for a backend's in doorbuster dev only: give --gateway-key (or DOORBUSTER_GATEWAY_KEY)", err)
+	}
+	return text, err
 }
 
 // quotaDeduct deducts units.
 type quotaDeduct struct {
 	quotaKey
-	gatewayFlags
+
+	Grab    config.GrabURL    `embed:"" group:"API"`
+	Gateway config.GatewayKey `embed:"" group:"API"`
 
 	Units int64  `arg:"" help:"Units to deduct."`
 	ID    string `name:"key" env:"-" placeholder:"KEY" help:"Idempotency-Key: the same key deducts once."`
 }
 
-// Run deducts.
-func (c *quotaDeduct) Run(ctx context.Context, all *quotaCommand, term terminal) error {
-	text, err := c.post(ctx, all, call{path: []string{"v1", "quotas", c.Key, "deductions"}, key: c.ID, body: map[string]any{"quantity": c.Units}})
+// Run deducts. The answer is no when the units are refused.
+func (c *quotaDeduct) Run(ctx context.Context, all *quotaCommand, parsed *kong.Context, term terminal) error {
+	at := grabAddress(parsed, c.Grab, all.API.AdminURL)
+	text, err := all.post(ctx, at, c.Gateway, call{path: []string{"v1", "quotas", c.Key, "deductions"}, key: c.ID, body: map[string]any{"quantity": c.Units}})
 	if err != nil {
 		return err
 	}
@@ -168,7 +172,7 @@ func (c *quotaDeduct) Run(ctx context.Context, all *quotaCommand, term terminal)
 		fmt.Fprintf(term.out, "refused, %s left\n", unitsOrUnlimited(v.Remaining))
 	}
 	if err == nil && !v.Allowed {
-		return errQuiet
+		return no("")
 	}
 	return err
 }
@@ -176,7 +180,9 @@ func (c *quotaDeduct) Run(ctx context.Context, all *quotaCommand, term terminal)
 // quotaReturn returns units of a deduction.
 type quotaReturn struct {
 	quotaKey
-	gatewayFlags
+
+	Order   config.OrderURL   `embed:"" group:"API"`
+	Gateway config.GatewayKey `embed:"" group:"API"`
 
 	Deduction string `arg:"" help:"Id of the deduction."`
 	Units     int64  `arg:"" help:"Units that come back."`
@@ -184,8 +190,9 @@ type quotaReturn struct {
 }
 
 // Run returns them.
-func (c *quotaReturn) Run(ctx context.Context, all *quotaCommand, term terminal) error {
-	text, err := c.post(ctx, all, call{path: []string{"v1", "quotas", c.Key, "returns"}, body: map[string]any{
+func (c *quotaReturn) Run(ctx context.Context, all *quotaCommand, parsed *kong.Context, term terminal) error {
+	at := orderAddress(parsed, c.Order, all.API.AdminURL)
+	text, err := all.post(ctx, at, c.Gateway, call{path: []string{"v1", "quotas", c.Key, "returns"}, body: map[string]any{
 		"deduction_id": c.Deduction, "return_id": c.ID, "quantity": c.Units,
 	}})
 	if err != nil {

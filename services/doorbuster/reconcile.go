@@ -47,10 +47,10 @@ func (c *reconcileCommand) reconcile(ctx context.Context, parsed *kong.Context, 
 		log := slog.New(slog.NewTextHandler(term.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		r, done, err := c.Backends.reconciler(ctx, log)
 		if err != nil {
-			return reconcile.Report{}, err
+			return reconcile.Report{}, fmt.Errorf("nothing was changed: %w", err)
 		}
 		defer done()
-		fmt.Fprintf(term.err, "reconciled directly: %s\n", c.Backends.told())
+		fmt.Fprintf(term.err, "reconciling directly: %s\n", c.Backends.told())
 		return r.Reconcile(ctx, c.Sale, reason)
 	}
 	a, err := c.API.client()
@@ -58,7 +58,7 @@ func (c *reconcileCommand) reconcile(ctx context.Context, parsed *kong.Context, 
 		return reconcile.Report{}, err
 	}
 	defer a.close()
-	fmt.Fprintf(term.err, "reconciled by URL %s\n", a.base)
+	fmt.Fprintf(term.err, "reconciling by URL %s\n", a.base)
 	return get[reconcile.Report](ctx, a, call{method: http.MethodPost, path: adminSales(c.Sale, "reconcile"), query: query})
 }
 

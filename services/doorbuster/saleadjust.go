@@ -80,7 +80,7 @@ func (c *saleAdjust) Run(ctx context.Context, all *saleCommand, term terminal) e
 		c.show(term, &v)
 	}
 	if err == nil && c.Delta != nil && v.Applied == 0 && v.ClampedBy > 0 {
-		return errQuiet // nothing could be taken
+		return no("") // nothing could be taken
 	}
 	return err
 }

@@ -27,11 +27,11 @@ type verifyCommand struct {
 	Wait time.Duration `name:"wait" env:"-" default:"3s" min:"0s" max:"1m" help:"How long to wait for the sale to be at rest, so that Redis and the ledger can be compared exactly."`
 }
 
-// Run prints a line per check. It fails when a guarantee is broken.
+// Run prints a line per check. The answer is no when a guarantee is broken.
 func (c *verifyCommand) Run(ctx context.Context, parsed *kong.Context, term terminal) error {
 	v, err := c.verify(ctx, parsed, term)
 	if err != nil {
-		return err
+		return fmt.Errorf("nothing was checked: %w", err)
 	}
 	if c.JSON {
 		err = writeJSON(term.out, v)
@@ -42,7 +42,7 @@ func (c *verifyCommand) Run(ctx context.Context, parsed *kong.Context, term term
 		return err
 	}
 	if !v.OK {
-		return errQuiet
+		return no("")
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (c *verifyCommand) verify(ctx context.Context, parsed *kong.Context, term t
 			return reconcile.Verification{}, err
 		}
 		defer done()
-		fmt.Fprintf(term.err, "checked directly: %s\n", c.Backends.told())
+		fmt.Fprintf(term.err, "checking directly: %s\n", c.Backends.told())
 		return atRestWithin(ctx, c.Wait, c.Sale, r.Verify)
 	}
 	a, err := c.API.client()
@@ -63,7 +63,7 @@ func (c *verifyCommand) verify(ctx context.Context, parsed *kong.Context, term t
 		return reconcile.Verification{}, err
 	}
 	defer a.close()
-	fmt.Fprintf(term.err, "checked by URL %s\n", a.base)
+	fmt.Fprintf(term.err, "checking by URL %s\n", a.base)
 	return atRestWithin(ctx, c.Wait, c.Sale, a.verify)
 }
 
