@@ -71,7 +71,8 @@ type Config struct {
 	// shop's system is not called for any.
 	NoEvents bool
 	// InsertRows is the most rows of one INSERT, and the most values of one
-	// look-up, 1 to 2000. Default 500.
+	// look-up, 1 to 2000. Default 500, for SQLite 50: its driver looks for each value
+	// among all those of the statement.
 	InsertRows int
 }
 
@@ -85,6 +86,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Attempts, 8)
 	setDefault(&c.RetryMin, 5*time.Millisecond)
 	setDefault(&c.RetryMax, time.Second)
+	if c.SQLite != "" {
+		setDefault(&c.InsertRows, 50)
+	}
 	setDefault(&c.InsertRows, 500)
 	return c
 }
