@@ -104,14 +104,16 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 	})
 	listening, closeDoors := context.WithCancel(context.WithoutCancel(ctx))
 	defer closeDoors()
+	wiring, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, serving := errgroup.WithContext(listening)
 	played, playing := errgroup.WithContext(playing)
 	played.Go(func() error {
-		roles, err := wire(ctx)
+		roles, err := wire(wiring)
 		if err != nil {
-			if ctx.Err() != nil {
+			if wiring.Err() != nil {
 				return nil //nolint:nilerr // stopped while it waited
 			}
 			return err
@@ -147,6 +149,7 @@ func (d *Daemon) Serve(ctx context.Context, wire func(context.Context) ([]Role, 
 		group.Go(func() error { return d.server(d.HTTP.AdminListen, metrics, nil).Run(serving) })
 	}
 	failed := group.Wait()
+	giveUp() // who can't serve must not wait for what it would serve with
 	stop()
 	ended := played.Wait()
 	if ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +43,17 @@ type stage struct {
 	ended chan error
 }
 
+func newDaemon(t *testing.T, address string, fast bool) *daemon.Daemon {
+	t.Helper()
+	d, err := daemon.New("test", daemon.Frame{
+		HTTP: config.HTTP{Listen: address, ShutdownTimeout: time.Second}, Log: config.Log{Level: "error", Format: "text"}, Fast: fast,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // open runs a daemon with these roles.
 func open(t *testing.T, fast bool, wire func(context.Context) ([]daemon.Role, error)) stage {
 	t.Helper()
@@ -51,12 +63,7 @@ func open(t *testing.T, fast bool, wire func(context.Context) ([]daemon.Role, er
 // openWith runs a daemon that prepare has changed.
 func openWith(t *testing.T, fast bool, prepare func(*daemon.Daemon), wire func(context.Context) ([]daemon.Role, error)) stage {
 	t.Helper()
-	d, err := daemon.New("test", daemon.Frame{
-		HTTP: config.HTTP{Listen: "127.0.0.1:0", ShutdownTimeout: time.Second}, Log: config.Log{Level: "error", Format: "text"}, Fast: fast,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newDaemon(t, "127.0.0.1:0", fast)
 	prepare(d)
 	listening := make(chan net.Addr, 1)
 	d.OnListen = func(a net.Addr) { listening <- a }
@@ -149,6 +156,33 @@ func TestADaemonThatIsStoppedWhileItWaitsEndsCleanly(t *testing.T) {
 	s.stop()
 	if err := <-s.ended; err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// Else nothing would tell why it does not answer.
+func TestADaemonThatCannotListenFailsAlsoWhileItWaits(t *testing.T) {
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	d := newDaemon(t, taken.Addr().String(), false)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	go func() {
+		ended <- d.Serve(ctx, func(ctx context.Context) ([]daemon.Role, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("it ended with %v, want %v", err, syscall.EADDRINUSE)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it still waits")
 	}
 }
 
