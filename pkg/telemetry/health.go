@@ -13,7 +13,10 @@ import (
 // Bounds of the dependency checks.
 const (
 	checkTimeout = 2 * time.Second // one check
-	checkMaxAge  = time.Second     // life of a result; probes in between do not reach the dependency
+	// optionalTimeout is for the check of an optional dependency. One that hangs must not keep a probe
+	// waiting for so long that the service is taken for unready: many give up after a second.
+	optionalTimeout = 500 * time.Millisecond
+	checkMaxAge     = time.Second // life of a result; probes in between do not reach the dependency
 	// unreadyMaxAge is the life of a result by which the service is not ready: it is short, so that
 	// a service is ready soon after what it waits for is there.
 	unreadyMaxAge = 100 * time.Millisecond
@@ -93,8 +96,7 @@ func (h *Health) results(ctx context.Context) []CheckResult {
 	checks := slices.Clone(h.checks)
 	h.mu.Unlock()
 	// A probe that goes away must not leave a failure behind for the others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	results := make([]CheckResult, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
@@ -107,9 +109,12 @@ func (h *Health) results(ctx context.Context) []CheckResult {
 
 func (c namedCheck) run(ctx context.Context) CheckResult {
 	result := CheckResult{Name: c.name, OK: true}
+	timeout := checkTimeout
 	if !c.required {
-		result.Required = &c.required
+		result.Required, timeout = &c.required, optionalTimeout
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	if err := c.check(ctx); err != nil {
 		result.OK, result.Error = false, err.Error()
 	}

@@ -60,6 +60,22 @@ func TestAnOptionalDependencyIsToldOfAndDoesNotDecide(t *testing.T) {
 	})
 }
 
+func TestAnOptionalDependencyThatHangsKeepsNoProbeWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		health := NewHealth()
+		health.AddOptional("redis", func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		began := time.Now()
+		wantProbe(t, health.ReadyHandler(), http.StatusOK,
+			`{"dependencies":[{"name":"redis","ok":false,"required":false,"error":"context deadline exceeded"}],"status":"ready"}`)
+		if took := time.Since(began); took >= time.Second { // what a probe of Kubernetes waits by default
+			t.Errorf("the probe took %s", took)
+		}
+	})
+}
+
 func TestAServiceIsReadySoonAfterWhatItWaitsForIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fault := errors.New("connection refused")
