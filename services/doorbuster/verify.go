@@ -94,7 +94,11 @@ func atRestWithin(
 }
 
 func (a *api) verify(ctx context.Context, saleID string) (reconcile.Verification, error) {
-	return get[reconcile.Verification](ctx, a, call{method: http.MethodGet, path: adminSales(saleID, "verify")})
+	v, err := get[reconcile.Verification](ctx, a, call{method: http.MethodGet, path: adminSales(saleID, "verify")})
+	if err == nil && (v.SaleID != saleID || len(v.Checks) == 0) { // where nothing was checked, nothing failed
+		err = fmt.Errorf("%s answered what is no verification of sale %s", a.base, saleID)
+	}
+	return v, err
 }
 
 // guarantees are the promises in short, by their number in docs/architecture.md.

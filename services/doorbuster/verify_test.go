@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,18 @@ func TestVerifyWaitsForRestAndMakesEveryComparison(t *testing.T) {
 	}
 	succeed(t, "sale", "create", "--id=draft", "--name=Draft", "--item=A:3")
 	contains(t, "a draft", succeed(t, "verify", "draft"), "6 skipped", "not loaded")
+}
+
+// What answers there may be a portal or a balancer: an answer without checks is neither yes nor no.
+func TestAStrangersAnswerIsNoVerification(t *testing.T) {
+	for _, text := range []string{`{"status":"ok"}`, `{"ok":true,"at_rest":true}`, `{"sale_id":"s","ok":true,"at_rest":true}`} {
+		stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
+		defer stranger.Close()
+		code, stdout, stderr := command(t, "verify", "s", "--admin-key=a-key", "--url="+stranger.URL)
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, "nothing was checked: "+stranger.URL+" answered what is no verification") {
+			t.Errorf("%s: exit code %d, %q%q", text, code, stdout, stderr)
+		}
+	}
 }
 
 func TestAMovingSaleIsLookedAtAgainUntilTheTimeIsOver(t *testing.T) {
