@@ -156,22 +156,25 @@ func (c *quotaDeduct) Run(ctx context.Context, all *quotaCommand, parsed *kong.C
 		return err
 	}
 	var v struct {
-		Allowed     bool   `json:"allowed"`
+		Allowed     *bool  `json:"allowed"`
 		Remaining   int64  `json:"remaining"`
 		DeductionID string `json:"deduction_id"`
 	}
 	if err := json.Unmarshal(text, &v); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
+	if v.Allowed == nil {
+		return fmt.Errorf("%s answered what is no deduction", at.url)
+	}
 	switch {
 	case all.JSON:
 		err = writeJSON(term.out, text)
-	case v.Allowed:
+	case *v.Allowed:
 		fmt.Fprintf(term.out, "allowed, %s left: %s\n", unitsOrUnlimited(v.Remaining), v.DeductionID)
 	default:
 		fmt.Fprintf(term.out, "refused, %s left\n", unitsOrUnlimited(v.Remaining))
 	}
-	if err == nil && !v.Allowed {
+	if err == nil && !*v.Allowed {
 		return no("")
 	}
 	return err

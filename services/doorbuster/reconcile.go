@@ -59,7 +59,11 @@ func (c *reconcileCommand) reconcile(ctx context.Context, parsed *kong.Context, 
 	}
 	defer a.close()
 	fmt.Fprintf(term.err, "reconciling by URL %s\n", a.base)
-	return get[reconcile.Report](ctx, a, call{method: http.MethodPost, path: adminSales(c.Sale, "reconcile"), query: query})
+	report, err := get[reconcile.Report](ctx, a, call{method: http.MethodPost, path: adminSales(c.Sale, "reconcile"), query: query})
+	if err == nil && report.SaleID != c.Sale {
+		err = fmt.Errorf("%s answered what is no report on sale %s", a.base, c.Sale)
+	}
+	return report, err
 }
 
 // writeReconciliation writes a report for a person.

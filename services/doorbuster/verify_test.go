@@ -27,14 +27,24 @@ func TestVerifyWaitsForRestAndMakesEveryComparison(t *testing.T) {
 	contains(t, "a draft", succeed(t, "verify", "draft"), "6 skipped", "not loaded")
 }
 
-// What answers there may be a portal or a balancer: an answer without checks is neither yes nor no.
-func TestAStrangersAnswerIsNoVerification(t *testing.T) {
-	for _, text := range []string{`{"status":"ok"}`, `{"ok":true,"at_rest":true}`, `{"sale_id":"s","ok":true,"at_rest":true}`} {
-		stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
+// What answers there may be a portal or a balancer, and its answer neither yes nor no.
+func TestAStrangersAnswerIsNone(t *testing.T) {
+	for _, test := range []struct {
+		answer string
+		args   []string
+		want   string
+	}{
+		{`{"status":"ok"}`, []string{"verify", "s"}, "answered what is no verification of sale s"},
+		{`{"ok":true,"at_rest":true}`, []string{"verify", "s"}, "answered what is no verification of sale s"},
+		{`{"sale_id":"s","ok":true,"at_rest":true}`, []string{"verify", "s"}, "answered what is no verification of sale s"},
+		{`{"status":"ok"}`, []string{"reconcile", "s"}, "answered what is no report on sale s"},
+		{`{"status":"ok"}`, []string{"quota", "deduct", "k", "1"}, "answered what is no deduction"},
+	} {
+		stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(test.answer)) }))
 		defer stranger.Close()
-		code, stdout, stderr := command(t, "verify", "s", "--admin-key=a-key", "--url="+stranger.URL)
-		if code != exitFailed || stdout != "" || !strings.Contains(stderr, "nothing was checked: "+stranger.URL+" answered what is no verification") {
-			t.Errorf("%s: exit code %d, %q%q", text, code, stdout, stderr)
+		code, stdout, stderr := command(t, append(test.args, "--admin-key=a-key", "--url="+stranger.URL)...)
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, stranger.URL+" "+test.want) {
+			t.Errorf("%v of %s: exit code %d, %q%q", test.args, test.answer, code, stdout, stderr)
 		}
 	}
 }
