@@ -140,7 +140,7 @@ func TestAServiceLeavesReadyzBeforeItClosesItsListener(t *testing.T) {
 	t.Parallel()
 	redis, broker := harness.Redis(t), harness.NATS(t)
 	addr := harness.Addr(t)
-	const delay = 2 * time.Second
+	const delay = 5 * time.Second
 	s := &service{url: "http://" + addr, ChildProcess: harness.Process(t, harness.Binary(t, "services/grab"),
 		[]string{"--listen", addr, "--drain-delay", delay.String()}, []string{
 			"DOORBUSTER_REDIS=" + redis.URL(), "DOORBUSTER_NATS=" + broker.URL(), "DOORBUSTER_TRUST_USER_HEADER=true", "DOORBUSTER_LOG_FORMAT=text",
