@@ -90,7 +90,7 @@ func (d *Daemon) Run(ctx context.Context, roles ...Role) error {
 }
 
 // errStarting is why a daemon is not ready while its roles are being made.
-var errStarting = errors.New("still waiting for what it depends on; the log says for what")
+var errStarting = errors.New("still waiting for the dependencies that are not ok here, or the log says for what")
 
 // Serve is Run for roles that take time to make: while wire waits for the servers
 // that the roles need, it answers health probes, and everything else with 503.

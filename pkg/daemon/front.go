@@ -9,8 +9,11 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
-// startingRetryAfter is when clients of a daemon that still starts shall come again.
-const startingRetryAfter = time.Second
+// What clients of a daemon hear that still starts, and when they shall come again.
+const (
+	startingDetail     = "the service is starting; its /readyz says what it waits for"
+	startingRetryAfter = time.Second
+)
 
 // front answers requests: until it opens, that the service is starting, because a
 // client that heard 404 would not come again; then by the routes of the roles, which
@@ -25,7 +28,7 @@ type front struct {
 func newFront(d *Daemon) *front {
 	f := &front{daemon: d, counted: telemetry.NewHTTPMetrics(d.Registry), opened: make(chan struct{})}
 	starting := f.newRouter()
-	starting.Otherwise(web.Unavailable(web.CodeUnavailable, "the service is starting", startingRetryAfter))
+	starting.Otherwise(web.Unavailable(web.CodeUnavailable, startingDetail, startingRetryAfter))
 	f.router.Store(starting)
 	return f
 }

@@ -56,7 +56,7 @@ func comesWhileItStarts(t *testing.T, fast bool) {
 			if err := json.Unmarshal([]byte(body), &problem); err != nil {
 				t.Errorf("%s: %v: %s", when, err, body)
 			}
-			if status != http.StatusServiceUnavailable || problem.Code != "unavailable" || problem.Detail != "the service is starting" ||
+			if status != http.StatusServiceUnavailable || problem.Code != "unavailable" || !strings.HasPrefix(problem.Detail, "the service is starting") ||
 				header.Get("Retry-After") != "1" || header.Get("Content-Type") != "application/problem+json" {
 				t.Errorf("%s: %v is answered %d %v %s", when, route, status, header, body)
 			}

@@ -31,12 +31,13 @@ func (r *Reconciler) RelayAll(ctx context.Context) error {
 	return errors.Join(append(failures, r.relayGivebacks(ctx, byID))...)
 }
 
-// relayOrphans publishes the outboxes of a sale's dead grab processes.
+// relayOrphans publishes the outboxes of a sale whose grab processes are dead, or have not yet
+// renewed the lease that they lost with Redis: then both publish, and the stream keeps one.
 func (r *Reconciler) relayOrphans(ctx context.Context, saleID string) error {
 	relayed, err := r.relay.Orphans(ctx, saleID)
 	r.observe.Relayed(relayed.Published)
 	if relayed.Published+relayed.Fenced > 0 {
-		r.log.Info("outboxes of dead grab processes were published", "sale_id", saleID,
+		r.log.Info("outboxes without a live owner were published", "sale_id", saleID,
 			"published", relayed.Published, "fenced", relayed.Fenced)
 	}
 	if err != nil {

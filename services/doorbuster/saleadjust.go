@@ -98,7 +98,7 @@ func (c *saleAdjust) show(term terminal, v *adjustView) {
 	case v.ClampedBy > 0 && c.Delta == nil:
 		fmt.Fprintf(term.out, ", %d more than asked for: they are sold", v.ClampedBy)
 	case v.ClampedBy > 0:
-		fmt.Fprintf(term.out, ", %d could not be taken: they are sold", v.ClampedBy)
+		fmt.Fprintf(term.out, ", %d could not be taken: no more were unsold", v.ClampedBy)
 	}
 	if v.Replayed {
 		fmt.Fprint(term.out, ", done before")
