@@ -48,6 +48,10 @@ func TestUnpaidOrdersExpireOnceAlthoughAnOrderServiceIsKilled(t *testing.T) {
 	}
 	paid := 0
 	s.stormWhile(t, load.Config{SaleID: id, Users: 1500, Rate: 300, Connections: 64, Timeout: time.Minute}, 50, func() {
+		harness.Eventually(t, 30*time.Second, "somebody pays", func() (bool, string) {
+			paid += s.payWhatWaits(t, id)
+			return paid > 0, ""
+		})
 		harness.Eventually(t, 30*time.Second, "orders expire", func() (bool, string) {
 			n := len(s.ordersOf(t, id, "expired"))
 			return n > 50, fmt.Sprint(n)
