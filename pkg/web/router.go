@@ -11,6 +11,10 @@ import (
 	"github.com/doorbuster/doorbuster/pkg/telemetry"
 )
 
+// NoSuchPath is the detail of the 404 for a path that the service does not have: by it a client
+// tells a wrong service from a thing that is missing.
+const NoSuchPath = "there is no such path"
+
 // unmatched is the route label of requests for paths that do not exist.
 const unmatched = "unmatched"
 
@@ -149,7 +153,7 @@ func (rec *recorder) Write(b []byte) (int, error) {
 func missProblem(status int, allow string) *Problem {
 	switch status {
 	case http.StatusNotFound:
-		return NotFound("there is no such path")
+		return NotFound(NoSuchPath)
 	case http.StatusMethodNotAllowed:
 		return NewProblem(status, CodeMethodNotAllowed, "this path takes "+allow)
 	default:

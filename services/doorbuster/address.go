@@ -8,6 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/doorbuster/doorbuster/pkg/config"
+	"github.com/doorbuster/doorbuster/pkg/web"
 )
 
 // address is where a service is, and the settings that say so.
@@ -43,9 +44,6 @@ func (a address) orOf(admin config.AdminURL, parsed *kong.Context, flag string) 
 	return a
 }
 
-// noSuchPath is what a service says of a path that is another one's.
-const noSuchPath = "there is no such path"
-
 // explain adds to the error of a request what to look at, when nobody listens at the
 // address or it is another service's.
 func (a address) explain(err error) error {
@@ -54,7 +52,7 @@ func (a address) explain(err error) error {
 	switch {
 	case ok && failed.Op == "dial":
 		question = "is the " + a.service + " service running there?"
-	case strings.Contains(err.Error(), noSuchPath):
+	case strings.Contains(err.Error(), web.NoSuchPath):
 		question = "is that the " + a.service + " service?"
 	default:
 		return err

@@ -150,7 +150,7 @@ func (a *api) do(ctx context.Context, c call) (json.RawMessage, error) {
 	if err := json.Unmarshal(text, p); err != nil || p.Code == "" {
 		return nil, fmt.Errorf("%s answered %s, which is not Doorbuster's", a.base, response.Status)
 	}
-	if p.Detail == noSuchPath {
+	if p.Detail == web.NoSuchPath {
 		return nil, a.at.explain(p)
 	}
 	return nil, p
