@@ -53,7 +53,7 @@ func TestStockGoesUpAndIsSoldAtOnce(t *testing.T) {
 	}
 	r := p.adjust(http.StatusOK, path, "k", 5, "found in the back")
 	r.has(t, "state", "applied", "sale_id", "s", "sku", "A", "requested", 5, "applied", 5, "clamped_by", 0, "stock_before", 10, "stock_after", 15, "replayed", false)
-	p.grab(engine, "s", "late")
+	p.grabMore(engine, "s", "late")
 	p.awaitSold(path, 11)
 	p.ok(http.StatusOK, "GET", path, nil).item(t).has(t, "stock", 15, "remaining", 4, "granted", 11)
 	p.adjust(http.StatusOK, path, "k", 5, "found in the back").

@@ -33,7 +33,7 @@ func TestSoldOutStockThatBecomesUnlimitedIsSoldAtOnce(t *testing.T) {
 		"stock_before", 2, "stock_after", -1, "replayed", false)
 
 	for _, user := range []string{"cid", "dan", "eve"} {
-		p.grab(engine, "s", user)
+		p.grabMore(engine, "s", user)
 	}
 	// Limits go on counting.
 	if a, err := engine.Grab(t.Context(), grab.Request{SaleID: "s", User: "ann", Lines: line}); err != nil || a.Outcome != sale.LimitExceeded {
@@ -57,7 +57,7 @@ func TestUnlimitedStockGetsABoundNeverBelowWhatIsSold(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	p.adjust(http.StatusOK, path, "more", 1, "r").has(t, "stock_before", 5, "stock_after", 6)
-	p.grab(engine, "s", "late")
+	p.grabMore(engine, "s", "late")
 	p.setStock(path, "bound", 3).has(t, "applied", 5, "clamped_by", 2, "stock_before", -1, "stock_after", 5, "replayed", true,
 		"adjustment_id", bound.body["adjustment_id"])
 	p.awaitSold(path, 6)
